@@ -111,7 +111,8 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
                     bool has_bias, bool has_depthwise_bias, const Dims &begins, const Dims &ends,
                     const Entries &entries, std::int64_t between, const Dims &window,
                     const Dims &strides, const Dims &dilations, int lanes, int threads,
-                    bool multiplies_halves, const Dims &parts, const std::string &isa) {
+                    bool multiplies_halves, const Dims &parts, std::int64_t group,
+                    const std::string &isa) {
     const Dims from = src.dims(), to = dst.dims();
     require(from.size() == 4 && to.size() == 4, "depthwise: expected images of two axes");
     for (const Dims &given : {begins, ends, window, strides, dilations}) {
@@ -124,6 +125,7 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.height = from[2];
     options.width = from[3];
     options.middle = to[1];
+    options.group = group;
     options.pads = {begins[0], begins[1], ends[0], ends[1]};
     options.down = {window[0], strides[0], dilations[0]};
     options.across = {window[1], strides[1], dilations[1]};
@@ -402,7 +404,7 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
-             "multiplies_halves"_a = false, "parts"_a = Dims(), "isa"_a = "");
+             "multiplies_halves"_a = false, "parts"_a = Dims(), "group"_a = 1, "isa"_a = "");
     nb::class_<ByteDepthwise, Kernel>(m, "ByteDepthwise", nb::is_final())
         .def("__init__", &init_byte_depthwise, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, "numbers"_a, nb::kw_only(), "window"_a, "strides"_a,

@@ -74,22 +74,25 @@ struct Quads {
         }
     }
 
+    template <int Phases>
     static void pack(const ByteWeights &weights) {
         typename G::Integers sums[kVectors] = {};
         const std::uint8_t *from = weights.from;
         std::uint32_t *to = weights.to;
-        for (std::int64_t row = 0; row < weights.rows; ++row) {
-            for (std::int64_t tap = 0; tap < weights.taps; tap += kQuad, to += kGroup) {
-                const std::uint8_t *taps[kQuad];
-                for (int at = 0; at < kQuad; ++at) {
-                    const bool inside = tap + at < weights.taps;
-                    taps[at] = inside ? from : weights.zeros;
-                    if (inside) from += kGroup;
-                }
-                G::interleave(taps, 0, to);
-                for (int v = 0; v < kVectors; ++v) {
-                    sums[v] = G::add_products(sums[v], G::load(weights.padded + v * kWords),
-                                              G::load(to + v * kWords));
+        for (std::int64_t row = 0; row < weights.rows; ++row, from += weights.taps * kGroup) {
+            for (std::int64_t quad = 0; quad < weights.quads; ++quad) {
+                for (int phase = 0; phase < Phases; ++phase, to += kGroup) {
+                    const std::uint8_t *taps[kQuad];
+                    for (int at = 0; at < kQuad; ++at) {
+                        const std::int64_t tap = quad * kQuad + at - phase * weights.stride;
+                        const bool inside = tap >= 0 && tap < weights.taps;
+                        taps[at] = inside ? from + tap * kGroup : weights.zeros;
+                    }
+                    G::interleave(taps, 0, to);
+                    for (int v = 0; v < kVectors && phase == 0; ++v) {
+                        sums[v] = G::add_products(sums[v], G::load(weights.padded + v * kWords),
+                                                  G::load(to + v * kWords));
+                    }
                 }
             }
         }
@@ -101,8 +104,8 @@ struct Quads {
 };
 
 // A row of results, `Most` at a time, for windows with `Number` quads of taps in a row; with 0, it
-// is a run-time parameter.
-template <int Most, int Number, bool IsFloat>
+// is a run-time parameter. `Phases` results read the same quads.
+template <int Most, int Number, int Phases, bool IsFloat>
 struct ByteRows {
     using G = ByteGroup;
     using L = Lanes<kWords>;
@@ -141,12 +144,11 @@ struct ByteRows {
 
     static inline void put_bytes(const ByteDepthwiseRow &row, V *values, std::uint8_t *to) {
         if (row.stage_count > 0) {
-            for (int v = 0; v < kVectors; ++v) values[v] *= row.factor;
+            for (int v = 0; v < kVectors; ++v) values[v] *= row.times;
         }
-        if (row.channels >= kGroup && row.piece >= kGroup)
-            return G::narrow(values, *row.bounds, to);
+        if (row.piece >= kGroup) return G::narrow(values, *row.bounds, to, row.channels);
         std::uint8_t copy[kGroup];
-        G::narrow(values, *row.bounds, copy);
+        G::narrow(values, *row.bounds, copy, kGroup);
         for (std::int64_t at = 0; at < row.channels; at += row.piece, to += row.next) {
             const std::int64_t left = row.channels - at;
             copy_some(copy + at, to, left < row.piece ? left : row.piece);
@@ -164,6 +166,44 @@ struct ByteRows {
         }
     }
 
+    template <int Count, bool Rounds>
+    __attribute__((always_inline)) static inline void store(
+        const ByteDepthwiseRow &row, std::int64_t first, typename G::Integers (*sums)[kVectors]) {
+        const bool is_plain = !IsFloat && row.stage_count == 0 && row.piece >= kGroup;
+        // Stored bytes may be anything to the compiler, so what it reads again is copied.
+        const ByteBounds bounds = *row.bounds;
+        const V low = L::all(row.low), high = L::all(row.high);
+        V factor[kVectors], term[kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+            factor[v] = L::load(row.real->factor + v * kWords);
+            term[v] = L::load(row.real->term + v * kWords);
+        }
+        const std::int64_t channels = row.channels, pixel = row.pixel;
+        auto *to = static_cast<std::uint8_t *>(row.result) + first * pixel;
+#pragma GCC unroll 4
+        for (int k = 0; k < Count; ++k, to += pixel) {
+            V values[kVectors];
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; ++v) {
+                values[v] = __builtin_convertvector(sums[k][v], V) * factor[v] + term[v];
+                if constexpr (Rounds) {
+                    values[v] = L::smaller(high, L::larger(low, L::whole(values[v])));
+                    values[v] = values[v] * L::load(row.after->factor + v * kWords) +
+                                L::load(row.after->term + v * kWords);
+                }
+            }
+            if (is_plain) {
+                G::narrow(values, bounds, to, channels);
+            } else {
+                V copy[kVectors];
+                for (int v = 0; v < kVectors; ++v) copy[v] = values[v];
+                put(row, copy, first + k);
+            }
+        }
+    }
+
+    // Computes results from `first` on, a multiple of the phases.
     template <int Count>
     static inline void block(const ByteDepthwiseRow &row, std::int64_t first) {
         const std::int64_t quads = Number > 0 ? Number : row.quads, stride = row.stride;
@@ -177,41 +217,24 @@ struct ByteRows {
             for (int k = 0; k < Count; ++k) sums[k][v] = start;
         }
         for (std::int64_t down = 0; down < row.down; ++down) {
-            const std::uint32_t *from = row.rows[down] + first * stride;
+            const std::uint32_t *from = row.rows[down] + first / Phases * stride;
             for (std::int64_t quad = 0; quad < quads;
-                 ++quad, from += row.ahead, weights += kGroup) {
+                 ++quad, from += row.ahead, weights += Phases * kGroup) {
 #pragma GCC unroll 4
                 for (int v = 0; v < kVectors; ++v) {
-                    const auto weight = G::load(weights + v * kWords);
 #pragma GCC unroll 4
                     for (int k = 0; k < Count; ++k) {
-                        const auto bytes = G::load(from + k * stride + v * kWords);
+                        const auto bytes = G::load(from + k / Phases * stride + v * kWords);
+                        const auto weight = G::load(weights + k % Phases * kGroup + v * kWords);
                         sums[k][v] = G::add_products(sums[k][v], bytes, weight);
                     }
                 }
             }
         }
-        const bool is_plain =
-            !IsFloat && row.stage_count == 0 && row.channels >= kGroup && row.piece >= kGroup;
-        const ByteBounds &bounds = *row.bounds;
-        const float *scale = row.scale, *bias = row.bias;
-        auto *to = static_cast<std::uint8_t *>(row.result) + first * row.pixel;
-        const std::int64_t pixel = row.pixel;
-#pragma GCC unroll 4
-        for (int k = 0; k < Count; ++k, to += pixel) {
-            V values[kVectors];
-#pragma GCC unroll 4
-            for (int v = 0; v < kVectors; ++v) {
-                values[v] = __builtin_convertvector(sums[k][v], V) * L::load(scale + v * kWords) +
-                            L::load(bias + v * kWords);
-            }
-            if (is_plain) {
-                G::narrow(values, bounds, to);
-            } else {
-                V copy[kVectors];
-                for (int v = 0; v < kVectors; ++v) copy[v] = values[v];
-                put(row, copy, first + k);
-            }
+        if (row.after == nullptr) {
+            store<Count, false>(row, first, sums);
+        } else {
+            store<Count, true>(row, first, sums);
         }
     }
 
@@ -227,27 +250,36 @@ struct ByteRows {
 
     static void run(const ByteDepthwiseRow &row) {
         const std::int64_t blocks = (row.count + Most - 1) / Most;
+        const std::int64_t shared = (row.count + Phases - 1) / Phases;
         for (std::int64_t i = 0; i < blocks; ++i) {
-            const std::int64_t first = row.count * i / blocks;
-            some<Most>(row, first, row.count * (i + 1) / blocks - first);
+            const std::int64_t first = shared * i / blocks * Phases;
+            const std::int64_t end = shared * (i + 1) / blocks * Phases;
+            some<Most>(row, first, (end < row.count ? end : row.count) - first);
         }
     }
 };
 
-template <int Most, int Number, bool IsFloat>
-constexpr ByteDepthwiseKernels kByteDepthwise{Quads::gather, Quads::pack,
-                                              ByteRows<Most, Number, IsFloat>::run};
+template <int Most, int Number, int Phases, bool IsFloat>
+constexpr ByteDepthwiseKernels kByteDepthwise{Phases, Quads::gather, Quads::pack<Phases>,
+                                              ByteRows<Most, Number, Phases, IsFloat>::run};
 
 template <int Most, bool IsFloat>
-const ByteDepthwiseKernels &byte_depthwise_to(std::int64_t quads) {
-    if (quads == 1) return kByteDepthwise<Most, 1, IsFloat>;
-    if (quads == 2) return kByteDepthwise<Most, 2, IsFloat>;
-    return kByteDepthwise<Most, 0, IsFloat>;
+const ByteDepthwiseKernels &byte_depthwise_to(std::int64_t quads, std::int64_t phases) {
+    if (quads > 2) return kByteDepthwise<Most, 0, 1, IsFloat>;
+    if (phases == 1) {
+        return quads == 1 ? kByteDepthwise<Most, 1, 1, IsFloat>
+                          : kByteDepthwise<Most, 2, 1, IsFloat>;
+    }
+    if constexpr (Most >= 4) {
+        if (quads == 2 && phases == 4) return kByteDepthwise<Most, 2, 4, IsFloat>;
+    }
+    return quads == 1 ? kByteDepthwise<Most, 1, 2, IsFloat> : kByteDepthwise<Most, 2, 2, IsFloat>;
 }
 
 template <int Most>
-const ByteDepthwiseKernels &byte_depthwise(std::int64_t quads, bool is_float) {
-    return is_float ? byte_depthwise_to<Most, true>(quads) : byte_depthwise_to<Most, false>(quads);
+const ByteDepthwiseKernels &byte_depthwise(std::int64_t quads, std::int64_t phases, bool is_float) {
+    return is_float ? byte_depthwise_to<Most, true>(quads, phases)
+                    : byte_depthwise_to<Most, false>(quads, phases);
 }
 
 }  // namespace

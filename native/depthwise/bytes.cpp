@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
@@ -73,14 +74,48 @@ ByteDepthwiseOptions checked(ByteDepthwiseOptions o) {
     return o;
 }
 
+// Returns how many neighboring results can read the same quads of a row.
+std::int64_t phases_of(const DepthwiseAxis &axis) {
+    const std::int64_t quads = ceil_div(axis.taps, kQuad);
+    for (std::int64_t phases = kQuad; phases > 1 && axis.dilation == 1; phases /= 2) {
+        const std::int64_t step = phases * axis.stride;
+        const bool fits = axis.taps + step - axis.stride <= kQuad * quads;
+        if (fits && (quads == 1 || kQuad % step == 0)) return phases;
+    }
+    return 1;
+}
+
 const ByteDepthwiseKernels &find_kernels(const ByteDepthwiseOptions &o) {
-    const std::int64_t quads = ceil_div(o.across.taps, kQuad);
+    const std::int64_t quads = ceil_div(o.across.taps, kQuad), phases = phases_of(o.across);
     const bool is_float = o.result == "f32";
 #ifdef STRIDEWISE_AVX2
-    if (o.isa == "avx512_vnni") return avx512_vnni_byte_depthwise(quads, is_float);
-    if (o.isa == "avx2") return avx2_byte_depthwise(quads, is_float);
+    if (o.isa == "avx512_vnni") return avx512_vnni_byte_depthwise(quads, phases, is_float);
+    if (o.isa == "avx2") return avx2_byte_depthwise(quads, phases, is_float);
 #endif
-    return portable_byte_depthwise(quads, is_float);
+    return portable_byte_depthwise(quads, phases, is_float);
+}
+
+bool is_linear(StageOp op) {
+    return op == StageOp::linear || op == StageOp::mul || op == StageOp::add || op == StageOp::sub;
+}
+
+// Applies a linear function to numbers times factors plus terms.
+void follow(const Stage &stage, const float *row, std::int64_t count, double *factor,
+            double *term) {
+    const double sign = stage.op == StageOp::sub ? -1.0 : 1.0;
+    if (stage.op == StageOp::linear) {
+        for (std::int64_t c = 0; c < count; ++c) {
+            factor[c] *= stage.alpha;
+            term[c] = term[c] * stage.alpha + stage.beta;
+        }
+    } else if (stage.op == StageOp::mul) {
+        for (std::int64_t c = 0; c < count; ++c) {
+            factor[c] *= row[c];
+            term[c] *= row[c];
+        }
+    } else {
+        for (std::int64_t c = 0; c < count; ++c) term[c] += sign * row[c];
+    }
 }
 
 // Where the number of a channel is among those of all groups.
@@ -92,16 +127,17 @@ std::int64_t place_of(std::int64_t channel) {
 
 struct ByteDepthwise::Call {
     const std::uint8_t *source, *weights;
-    const std::uint8_t *end;    // of the source
-    const float *scale, *bias;  // in the order of words
+    const std::uint8_t *end;  // of the source
     std::uint8_t *result;
-    const Stage *stages;
+    void *const *data;    // of args()
+    const Stage *stages;  // with operands in the order of words
 };
 
 // The scratchpad of one thread.
 struct ByteDepthwise::Scratch {
     std::uint32_t *ring, *outside, *weights;  // rows of the source, one of padding, and quads
-    std::int32_t *start;
+    std::int32_t *start;                      // a group of words each
+    ByteLinear *real, *after;
     std::uint8_t *padding, *zeros;  // a group each
     const std::uint32_t **rows;
 };
@@ -117,8 +153,9 @@ ByteDepthwise::ByteDepthwise(ByteDepthwiseOptions options, const PostOps &post_o
     flip_ = o.source == "s8" ? 0x80 : 0;
     groups_ = ceil_div(o.channels, kGroup);
     quads_ = ceil_div(o.across.taps, kQuad);
+    phases_ = kernels_->phases;
     const bool is_apart = quads_ == 1 || kQuad * o.across.dilation % o.across.stride == 0;
-    step_ = is_apart ? o.across.stride : 1;
+    step_ = is_apart ? phases_ * o.across.stride : 1;
     source_ = strides_of(o.channels_last, o.lanes, o.channels, o.height, o.width);
     result_ = strides_of(o.channels_last, o.lanes, o.channels, out_height_, out_width_);
     args_ = {DNNL_ARG_SRC, kDepthwiseWeights, kDepthwiseScales, DNNL_ARG_DST};
@@ -127,30 +164,52 @@ ByteDepthwise::ByteDepthwise(ByteDepthwiseOptions options, const PostOps &post_o
     plan_items();
 }
 
+ByteDepthwise::Step ByteDepthwise::step_of(const PostOps &post_ops, std::size_t index) {
+    const auto *binary = std::get_if<BinaryPostOp>(&post_ops[index]);
+    const Stage stage = stage_of(post_ops[index]);
+    require(stage.op != StageOp::sum, "depthwise_int8: nothing is summed up");
+    if (binary == nullptr) return {stage, -1};
+    require(binary->operand.dims() == Dims({1, options_.channels, 1, 1}) &&
+                binary->operand.dtype() == "f32",
+            "depthwise_int8: expected operands of post-ops with a float32 for each channel");
+    args_.push_back(post_op_arg(static_cast<int>(index)));
+    return {stage, static_cast<int>(args_.size()) - 1};
+}
+
 // Linear functions at the beginning and the division by the scale of the result become part of
-// scales and bias, and a clip at the end one of the bounds of the result.
+// scales and bias; those behind a rounding, as batch norms that are not folded, become one. A clip
+// at the end becomes the bounds of the result.
 void ByteDepthwise::plan_stages(const PostOps &post_ops) {
-    const auto &o = options_;
+    low_ = -std::numeric_limits<float>::infinity();
+    high_ = -low_;
     for (std::size_t index = 0; index < post_ops.size(); ++index) {
-        const Stage stage = stage_of(post_ops[index]);
-        if (stages_.empty() && stage.op == StageOp::linear) {
-            times_ *= stage.alpha;
-            plus_ = plus_ * stage.alpha + stage.beta;
-            continue;
+        const Step step = step_of(post_ops, index);
+        const StageOp op = step.stage.op;
+        if (!steps_.empty()) {
+            steps_.push_back(step);
+        } else if (is_linear(op)) {
+            (rounds_ ? after_ : linear_).push_back(step);
+        } else if (op == StageOp::round && !rounds_) {
+            rounds_ = true;
+        } else if (op == StageOp::clip && rounds_ && after_.empty()) {
+            low_ = std::min(step.stage.beta, std::max(step.stage.alpha, low_));
+            high_ = std::min(step.stage.beta, std::max(step.stage.alpha, high_));
+        } else {
+            steps_.push_back(step);
         }
-        require(stage.op != StageOp::sum, "depthwise_int8: nothing is summed up");
-        const auto *binary = std::get_if<BinaryPostOp>(&post_ops[index]);
-        if (binary != nullptr) {
-            require(
-                binary->operand.dims() == Dims({1, o.channels, 1, 1}) &&
-                    binary->operand.dtype() == "f32",
-                "depthwise_int8: expected operands of post-ops with a float32 for each channel");
-            args_.push_back(post_op_arg(static_cast<int>(index)));
-        }
-        stages_.push_back(stage);
-        operands_.push_back(binary == nullptr ? -1 : static_cast<int>(args_.size()) - 1);
     }
     if (is_float()) return;
+    plan_bounds();
+    const float factor = 1.0F / options_.result_scale;
+    if (steps_.empty()) {
+        (rounds_ ? after_ : linear_).push_back({{StageOp::linear, factor, 0.0F, nullptr}, -1});
+    } else {
+        factor_ = factor;
+    }
+}
+
+void ByteDepthwise::plan_bounds() {
+    const auto &o = options_;
     // Integers with a sign are bounded as if 128 were added, which the flipped bit takes off again.
     const int least = least_of(o.result), zero = o.result_zero - least;
     const auto bound = [&](float real) {
@@ -158,10 +217,10 @@ void ByteDepthwise::plan_stages(const PostOps &post_ops) {
         return static_cast<std::uint8_t>(std::clamp<double>(whole, 0, 255));
     };
     std::uint8_t low = 0, high = 255;
-    if (!stages_.empty() && stages_.back().op == StageOp::clip) {
-        low = bound(stages_.back().alpha);
-        high = bound(stages_.back().beta);
-        stages_.pop_back();
+    if (!steps_.empty() && steps_.back().stage.op == StageOp::clip) {
+        low = bound(steps_.back().stage.alpha);
+        high = bound(steps_.back().stage.beta);
+        steps_.pop_back();
     }
     std::fill(std::begin(bounds_.offset), std::end(bounds_.offset),
               static_cast<std::int16_t>(zero));
@@ -169,12 +228,6 @@ void ByteDepthwise::plan_stages(const PostOps &post_ops) {
     std::fill(std::begin(bounds_.high), std::end(bounds_.high), high);
     std::fill(std::begin(bounds_.flip), std::end(bounds_.flip),
               static_cast<std::uint8_t>(least < 0 ? 0x80 : 0));
-    if (stages_.empty()) {
-        times_ /= o.result_scale;
-        plus_ /= o.result_scale;
-    } else {
-        factor_ = 1.0F / o.result_scale;
-    }
 }
 
 // Uses the fewest strips that fit the caches, because pixels at their borders are copied twice.
@@ -192,7 +245,7 @@ void ByteDepthwise::plan_items() {
                                       ceil_div(out_height_, std::max(kFewest, o.down.taps)));
     row_count_ = ceil_div(o.across.read_by(ceil_div(out_width_, strips_)), step_) * kGroup;
     const std::int64_t pointers = ceil_div(o.down.taps * sizeof(void *), kWord);
-    const std::int64_t numbers = (o.down.taps * quads_ + 1) * kGroup + 2 * kGroup / kWord;
+    const std::int64_t numbers = (o.down.taps * quads_ * phases_ + 5) * kGroup + 2 * kGroup / kWord;
     thread_count_ = (o.down.extent() + 1) * row_count_ + whole_lines(numbers + pointers);
 }
 
@@ -211,8 +264,11 @@ ByteDepthwise::Scratch ByteDepthwise::scratch_of(std::uint32_t *words) const {
     found.ring = words;
     found.outside = found.ring + o.down.extent() * row_count_;
     found.weights = found.outside + row_count_;
-    found.start = reinterpret_cast<std::int32_t *>(found.weights + o.down.taps * quads_ * kGroup);
-    found.padding = reinterpret_cast<std::uint8_t *>(found.start + kGroup);
+    found.start =
+        reinterpret_cast<std::int32_t *>(found.weights + o.down.taps * quads_ * phases_ * kGroup);
+    found.real = reinterpret_cast<ByteLinear *>(found.start + kGroup);
+    found.after = found.real + 1;
+    found.padding = reinterpret_cast<std::uint8_t *>(found.after + 1);
     found.zeros = found.padding + kGroup;
     found.rows = reinterpret_cast<const std::uint32_t **>(found.zeros + kGroup);
     std::fill(found.padding, found.zeros, static_cast<std::uint8_t>(o.source_zero));
@@ -222,10 +278,10 @@ ByteDepthwise::Scratch ByteDepthwise::scratch_of(std::uint32_t *words) const {
     return found;
 }
 
-// Numbers of channels: scales, bias and operands of stages.
+// Operands of stages, and the memory of each thread.
 std::size_t ByteDepthwise::scratchpad_nbytes() const {
-    const std::int64_t rows = 2 + std::count_if(operands_.begin(), operands_.end(),
-                                                [](int operand) { return operand >= 0; });
+    const std::int64_t rows = std::count_if(steps_.begin(), steps_.end(),
+                                            [](const Step &step) { return step.operand >= 0; });
     const std::int64_t numbers = rows * groups_ * kGroup;
     return static_cast<std::size_t>((numbers + options_.threads * thread_count_) * kWord);
 }
@@ -265,6 +321,34 @@ GroupPixels ByteDepthwise::pixels_of(const ImageStrides &strides, std::int64_t g
             std::min(o.channels - group * kGroup, kGroup)};
 }
 
+// Stores what the linear functions make of sums, and of rounded numbers.
+void ByteDepthwise::line_up(const Call &call, std::int64_t group, const Scratch &scratch) const {
+    const std::int64_t first = group * kGroup, count = std::min(options_.channels - first, kGroup);
+    const auto *scale = static_cast<const float *>(call.data[2]) + first;
+    double factor[kGroup] = {}, term[kGroup] = {};
+    const auto store = [&](const std::vector<Step> &steps, ByteLinear &to) {
+        for (const Step &step : steps) {
+            const auto *row =
+                step.operand < 0 ? nullptr : static_cast<const float *>(call.data[step.operand]);
+            follow(step.stage, row == nullptr ? nullptr : row + first, count, factor, term);
+        }
+        for (std::int64_t c = 0; c < kGroup; ++c) {
+            to.factor[word_of(c)] = static_cast<float>(factor[c]);
+            to.term[word_of(c)] = static_cast<float>(term[c]);
+        }
+    };
+    std::copy(scale, scale + count, factor);
+    if (options_.has_bias) {
+        const auto *bias = static_cast<const float *>(call.data[4]) + first;
+        std::copy(bias, bias + count, term);
+    }
+    store(linear_, *scratch.real);
+    if (!rounds_) return;
+    std::fill(factor, factor + kGroup, 1.0);
+    std::fill(term, term + kGroup, 0.0);
+    store(after_, *scratch.after);
+}
+
 void ByteDepthwise::compute_group(const Call &call, const Item &item, std::int64_t group,
                                   const Scratch &scratch) const {
     const auto &o = options_;
@@ -273,17 +357,15 @@ void ByteDepthwise::compute_group(const Call &call, const Item &item, std::int64
     const std::int64_t left = item.column * o.across.stride - o.pads[1];
     const std::int64_t right = left + o.across.read_by(item.column_end - item.column);
     const std::int64_t first = std::max<std::int64_t>(left, 0), end = std::min(right, o.width);
-    kernels_->pack({call.weights + group * o.down.taps * o.across.taps * kGroup, o.down.taps,
-                    o.across.taps, scratch.zeros, scratch.outside, scratch.weights, scratch.start});
     ByteRow from{};
     static_cast<GroupPixels &>(from) = pixels_of(s, group);
     from.end = call.end;
     from.row = s.row;
     from.before = first - left;
     from.count = end - first;
-    from.positions = (item.column_end - item.column - 1) * o.across.stride +
-                     kQuad * (quads_ - 1) * o.across.dilation + 1;
-    from.taps = quads_ == 1 ? o.across.taps : kQuad;
+    const std::int64_t last = (item.column_end - item.column - 1) / phases_ * phases_;
+    from.positions = last * o.across.stride + kQuad * (quads_ - 1) * o.across.dilation + 1;
+    from.taps = quads_ == 1 ? o.across.taps + (phases_ - 1) * o.across.stride : kQuad;
     from.step = step_;
     from.dilation = o.across.dilation;
     from.flip = flip_;
@@ -295,17 +377,23 @@ void ByteDepthwise::compute_group(const Call &call, const Item &item, std::int64
     work.rows = scratch.rows;
     work.down = o.down.taps;
     work.quads = quads_;
-    work.stride = o.across.stride / step_ * kGroup;
+    work.stride = phases_ * o.across.stride / step_ * kGroup;
     work.ahead = kQuad * o.across.dilation / step_ * kGroup;
     work.weights = scratch.weights;
     work.start = scratch.start;
-    work.scale = call.scale + group * kGroup;
-    work.bias = call.bias + group * kGroup;
+    work.real = scratch.real;
+    work.after = rounds_ ? scratch.after : nullptr;
+    work.low = low_;
+    work.high = high_;
     work.stages = call.stages;
-    work.stage_count = static_cast<int>(stages_.size());
+    work.stage_count = static_cast<int>(steps_.size());
     work.offset = group * kGroup;
-    work.factor = factor_;
+    work.times = factor_;
     work.bounds = &bounds_;
+    kernels_->pack({call.weights + group * o.down.taps * o.across.taps * kGroup, o.down.taps,
+                    o.across.taps, quads_, o.across.stride, scratch.zeros, scratch.outside,
+                    scratch.weights, scratch.start});
+    line_up(call, group, scratch);
     const std::int64_t result_nbytes = is_float() ? sizeof(float) : 1;
     std::int64_t next = 0;  // the first row of the source that is not there
     for (std::int64_t out = item.row; out < item.row_end; ++out) {
@@ -333,33 +421,23 @@ void ByteDepthwise::compute_group(const Call &call, const Item &item, std::int64
 void ByteDepthwise::execute(const std::vector<void *> &data, void *scratchpad) const {
     const auto &o = options_;
     const std::int64_t count = groups_ * kGroup;
-    auto *numbers = static_cast<float *>(scratchpad);
-    const auto *scale = static_cast<const float *>(data[2]);
-    const auto *bias = o.has_bias ? static_cast<const float *>(data[4]) : nullptr;
-    std::fill(numbers, numbers + 2 * count, 0.0F);
-    for (std::int64_t c = 0; c < o.channels; ++c) {
-        const double own = bias == nullptr ? 0.0 : bias[c];
-        numbers[place_of(c)] = static_cast<float>(scale[c] * times_);
-        numbers[count + place_of(c)] = static_cast<float>(own * times_ + plus_);
-    }
-    float *next = numbers + 2 * count;
-    std::vector<Stage> stages = stages_;
-    for (std::size_t index = 0; index < stages.size(); ++index) {
-        if (operands_[index] < 0) continue;
-        const auto *row =
-            static_cast<const float *>(data[static_cast<std::size_t>(operands_[index])]);
+    auto *next = static_cast<float *>(scratchpad);
+    std::vector<Stage> stages;
+    for (const Step &step : steps_) {
+        stages.push_back(step.stage);
+        if (step.operand < 0) continue;
+        const auto *row = static_cast<const float *>(data[static_cast<std::size_t>(step.operand)]);
         std::fill(next, next + count, 1.0F);
         for (std::int64_t c = 0; c < o.channels; ++c) next[place_of(c)] = row[c];
-        stages[index].operand = next;
+        stages.back().operand = next;
         next += count;
     }
     const auto *source = static_cast<const std::uint8_t *>(data[0]);
     const Call call{source,
                     static_cast<const std::uint8_t *>(data[1]),
                     source + o.images * source_.image,
-                    numbers,
-                    numbers + count,
                     static_cast<std::uint8_t *>(data[3]),
+                    data.data(),
                     stages.data()};
     auto *words = reinterpret_cast<std::uint32_t *>(next);
     Shares items(o.images * bands_ * strips_ * splits_, o.threads);

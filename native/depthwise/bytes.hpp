@@ -51,36 +51,46 @@ class ByteDepthwise : public Kernel {
   private:
     struct Call;
     struct Scratch;
+    // A stage, and the index of its operand in args(), or -1.
+    struct Step {
+        Stage stage;
+        int operand;
+    };
     // The results and the groups of channels of one item of work.
     struct Item {
         std::int64_t image, row, row_end, column, column_end, group, group_end;
     };
 
     bool is_float() const { return options_.result == "f32"; }
+    Step step_of(const PostOps &post_ops, std::size_t index);
     void plan_stages(const PostOps &post_ops);
+    void plan_bounds();
     void plan_items();
     Item item(std::int64_t index) const;
     Scratch scratch_of(std::uint32_t *words) const;
     void compute(const Call &call, const Item &item, const Scratch &scratch) const;
     void compute_group(const Call &call, const Item &item, std::int64_t group,
                        const Scratch &scratch) const;
+    void line_up(const Call &call, std::int64_t group, const Scratch &scratch) const;
     GroupPixels pixels_of(const ImageStrides &strides, std::int64_t group) const;
 
     ByteDepthwiseOptions options_;
     const ByteDepthwiseKernels *kernels_;
     std::uint8_t flip_;  // makes bytes of a source with a sign positive
     std::int64_t groups_, quads_;
-    std::int64_t step_;  // positions of a row from one with a quad to the next
+    std::int64_t phases_;  // results that read the same quads
+    std::int64_t step_;    // positions of a row from one with a quad to the next
     std::int64_t out_height_, out_width_;
     std::int64_t bands_, strips_, splits_;  // of the rows, columns and groups of an image
     // Sizes in words: one row of quads, and the scratchpad of one thread.
     std::int64_t row_count_, thread_count_;
     ImageStrides source_, result_;
     std::vector<int> args_;
-    std::vector<Stage> stages_;
-    std::vector<int> operands_;  // for each stage, the index of its operand in args(), or -1
-    // What scales and bias are multiplied by, and what is added to the bias.
-    double times_ = 1.0, plus_ = 0.0;
+    // Linear functions of sums, a rounding between limits, linear functions of its results, and
+    // other stages.
+    std::vector<Step> linear_, after_, steps_;
+    bool rounds_ = false;
+    float low_, high_;
     float factor_ = 1.0F;
     ByteBounds bounds_{};
 };

@@ -33,10 +33,15 @@ DepthwiseOptions checked(DepthwiseOptions o) {
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             "depthwise: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +
                 " lanes here");
-    require(std::min({o.images, o.channels, o.height, o.width, o.middle}) >= 1,
+    require(std::min({o.images, o.channels, o.height, o.width, o.middle, o.group}) >= 1,
             "depthwise: expected positive extents");
-    require(o.expands || (o.channels == o.middle && !o.has_bias),
-            "depthwise: expected as many channels in as out, and one bias");
+    require(o.expands || (o.middle % o.channels == 0 && !o.has_bias),
+            "depthwise: expected a multiple of the channels, and one bias");
+    require(o.lanes % o.copies() == 0 && o.lanes % o.group == 0,
+            "depthwise: expected results of a group that divide the lanes of a vector");
+    require(o.group == 1 || (!o.expands && o.parts.empty() && o.middle % o.group == 0 &&
+                             o.channels == o.middle),
+            "depthwise: expected groups of whole windows with as many channels in as out");
     require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "depthwise: negative padding");
     for (const auto &axis : {o.down, o.across}) {
         require(axis.taps >= 1 && axis.stride >= 1 && axis.dilation >= 1,
@@ -235,7 +240,7 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
             return MemoryDesc({o.middle, o.channels, 1, 1}, "f32",
                               wide ? "ABcd16b32a" : "ABcd16b16a");
         case kDepthwiseWeights:
-            return MemoryDesc({o.middle, 1, 1, o.down.taps, o.across.taps}, "f32",
+            return MemoryDesc({o.middle, 1, o.group, o.down.taps, o.across.taps}, "f32",
                               wide ? "Abcde32a" : "Abcde16a");
         case DNNL_ARG_SCRATCHPAD:
             return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))},
@@ -322,6 +327,8 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     work.rows = rows;
     work.axis = o.across;
     work.weight_row = o.across.taps * 2 * lanes;
+    work.group = o.group;
+    work.weight_channel = o.down.taps * work.weight_row;
     work.pixel = result_.pixel;
     work.half = result_.chunk;
     work.count = item.column_end - item.column;
@@ -330,7 +337,9 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     work.stage_count = static_cast<int>(stages_.size()) - between_;
     for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
         const Taps &taps = taps_[static_cast<std::size_t>(pair)];
-        const std::int64_t first_tap = (pair * o.down.taps + taps.top) * o.across.taps + taps.left;
+        const std::int64_t first_row = pair * o.group * o.down.taps + taps.top;
+        const std::int64_t first_tap = first_row * o.across.taps + taps.left;
+        const std::int64_t channel = pair * 2 * lanes / o.copies();
         work.weights = call.depthwise_weights + first_tap * 2 * lanes;
         work.down = taps.rows;
         work.axis.taps = taps.columns;
@@ -351,9 +360,10 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
                     expand(call, reinterpret_cast<const float *>(from), source_.chunk, wide, pair,
                            to);
                 } else {
-                    from += 2 * pair * source_.chunk * element_nbytes(o.halves.source);
-                    kernels_->gather(
-                        {from, source_.row, source_.pixel, source_.chunk, wide, work.lanes, to});
+                    from += (channel / lanes * source_.chunk + channel % lanes) *
+                            element_nbytes(o.halves.source);
+                    kernels_->gather({from, source_.row, source_.pixel, source_.chunk, wide,
+                                      work.lanes, to, o.copies()});
                 }
             }
             const std::int64_t shift = taps.left * o.across.dilation * 2 * lanes;
@@ -364,7 +374,7 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
             }
             work.result = result_at(call, item.image * result_.image + 2 * pair * result_.chunk +
                                               out * result_.row + item.column * result_.pixel);
-            taps.kernels->row(work);
+            (o.group > 1 ? taps.kernels->row_of_groups : taps.kernels->row)(work);
         }
     }
 }

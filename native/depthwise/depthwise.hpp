@@ -26,6 +26,7 @@ struct DepthwiseOptions {
     bool expands;  // whether the 1x1 convolution is fused
     std::int64_t images, channels, height, width;
     std::int64_t middle;               // channels of the result and of the intermediate tensor
+    std::int64_t group;                // channels that each result reads, of as many results
     std::array<std::int64_t, 4> pads;  // of the depthwise convolution: top, left, bottom, right
     DepthwiseAxis down, across;        // of the window
     std::vector<DepthwisePart> parts;  // of the channels, in order; none for whole windows
@@ -37,6 +38,9 @@ struct DepthwiseOptions {
     bool has_depthwise_bias;
     int threads;
     std::string isa;  // one of kernel_isas(lanes); "" for the best
+
+    // Results of each channel, if groups have one.
+    std::int64_t copies() const { return expands ? 1 : middle / channels; }
 };
 
 // Argument ids of the depthwise convolution, fused or not.

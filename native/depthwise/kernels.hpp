@@ -41,6 +41,9 @@ struct DepthwiseRow : ResultPixels {
     const float *weights;      // [tap][2 * lane]
     std::int64_t weight_row;   // elements from one row of taps to the next
     const float *bias;         // [2 * lane]
+    // For rows of groups: channels of a group, a divisor of the lanes of a vector, and elements
+    // from the weights of one of them to those of the next.
+    std::int64_t group, weight_channel;
 };
 
 // The products of a row of gradients of results with the pixels that each tap met.
@@ -80,6 +83,8 @@ struct GatherPixels {
     std::int64_t count;  // pixels
     std::int64_t lanes;  // valid channels, at most those of a pair
     float *to;           // [pixel][2 * lane], padding lanes zero
+    // Lanes that hold the same channel, a divisor of the lanes of a vector.
+    std::int64_t copies = 1;
 };
 
 // All channels of one source pixel of a depthwise convolution that is fused.
@@ -103,6 +108,7 @@ struct DepthwiseKernels {
     // Applies stages without operands to `count` pixels of a pair of vectors.
     void (*activate)(float *pixels, std::int64_t count, const Stage *stages, int stage_count);
     void (*row)(const DepthwiseRow &row);
+    void (*row_of_groups)(const DepthwiseRow &row);
     void (*correlate)(const DepthwiseCorrelation &row);
 };
 

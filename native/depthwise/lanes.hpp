@@ -79,7 +79,37 @@ struct DepthwiseRows {
         }
     }
 
+    // The lanes of a group read one of its channels at a time; `channel` has the lane of that.
     template <int Count>
+    static inline void add_channel(const float *from, const float *weights,
+                                   const DepthwiseAxis &axis, typename L::Mask channel, V *sums) {
+        const std::int64_t step = (Stride > 0 ? Stride : axis.stride) * 2 * N;
+        if constexpr (Taps > 0) {
+            constexpr int kRead = (Count - 1) * Stride + Taps;
+            V pixels[kRead];
+#pragma GCC unroll 24
+            for (int i = 0; i < kRead; ++i) {
+                pixels[i] = L::picked(L::load(from + i * 2 * N), channel);
+            }
+#pragma GCC unroll 8
+            for (int tap = 0; tap < Taps; ++tap) {
+                const V weight = L::load(weights + tap * 2 * N);
+#pragma GCC unroll 8
+                for (int k = 0; k < Count; ++k) sums[k] += pixels[k * Stride + tap] * weight;
+            }
+        } else {
+            for (std::int64_t tap = 0; tap < axis.taps; ++tap, weights += 2 * N) {
+                const V weight = L::load(weights);
+#pragma GCC unroll 8
+                for (int k = 0; k < Count; ++k) {
+                    sums[k] += L::picked(L::load(from + k * step), channel) * weight;
+                }
+                from += axis.dilation * 2 * N;
+            }
+        }
+    }
+
+    template <int Count, bool InGroups>
     static inline void block(const DepthwiseRow &row, std::int64_t first, int half) {
         const std::int64_t stride = Stride > 0 ? Stride : row.axis.stride;
         const float *weights = row.weights + half * N;
@@ -87,7 +117,14 @@ struct DepthwiseRows {
         for (int k = 0; k < Count; ++k) sums[k] = L::load(row.bias + half * N);
         for (std::int64_t down = 0; down < row.down; ++down, weights += row.weight_row) {
             const float *from = row.rows[down] + first * stride * 2 * N + half * N;
-            if constexpr (Taps > 0) {
+            if constexpr (InGroups) {
+                typename L::Mask channel = L::counted() & static_cast<std::int32_t>(-row.group);
+                const float *own = weights;
+                for (std::int64_t i = 0; i < row.group; ++i, channel += 1) {
+                    add_channel<Count>(from, own, row.axis, channel, sums);
+                    own += row.weight_channel;
+                }
+            } else if constexpr (Taps > 0) {
                 add_row<Count>(from, weights, sums);
             } else {
                 add_taps<Count>(from, weights, row.axis, sums);
@@ -97,22 +134,23 @@ struct DepthwiseRows {
     }
 
     // Computes at most Count results.
-    template <int Count>
+    template <int Count, bool InGroups>
     static inline void some(const DepthwiseRow &row, std::int64_t first, int half,
                             std::int64_t count) {
         if (count == Count) {
-            block<Count>(row, first, half);
+            block<Count, InGroups>(row, first, half);
         } else if constexpr (Count > 1) {
-            some<Count - 1>(row, first, half, count);
+            some<Count - 1, InGroups>(row, first, half, count);
         }
     }
 
+    template <bool InGroups>
     static void run(const DepthwiseRow &row) {
         const std::int64_t blocks = (row.count + kBlock - 1) / kBlock;
         for (int half = 0; half * N < row.lanes; ++half) {
             for (std::int64_t i = 0; i < blocks; ++i) {
                 const std::int64_t first = row.count * i / blocks;
-                some<kBlock>(row, first, half, row.count * (i + 1) / blocks - first);
+                some<kBlock, InGroups>(row, first, half, row.count * (i + 1) / blocks - first);
             }
         }
     }
@@ -215,7 +253,23 @@ struct Gather {
         return lanes >= N ? L::load(from) : L::load_some(from, lanes);
     }
 
+    // Both vectors hold channels of one vector of the source.
+    static void run_copies(const GatherPixels &pixels) {
+        const T *from = static_cast<const T *>(pixels.from);
+        float *to = pixels.to;
+        const std::int64_t channels = (pixels.lanes + pixels.copies - 1) / pixels.copies;
+        const int shift = __builtin_ctzll(static_cast<unsigned long long>(pixels.copies));
+        const typename L::Mask first = L::counted() >> shift, second = first + (N >> shift);
+        for (std::int64_t i = 0; i < pixels.count; ++i, from += pixels.pixel, to += 2 * N) {
+            __builtin_prefetch(from + pixels.row);
+            const typename L::V value = vector(from, channels);
+            L::store(to, L::picked(value, first));
+            L::store(to + N, L::picked(value, second));
+        }
+    }
+
     static void run(const GatherPixels &pixels) {
+        if (pixels.copies > 1) return run_copies(pixels);
         const T *from = static_cast<const T *>(pixels.from);
         float *to = pixels.to;
         const std::int64_t lanes = pixels.lanes;
@@ -332,6 +386,8 @@ struct Expansion {
 
 template <int N, int Rows, int Taps, int Stride, class Source, class Result>
 constexpr DepthwiseKernels depthwise_of() {
+    // Of groups, only the most frequent window has a kernel of its own.
+    constexpr int kGroupTaps = Taps == 3 ? 3 : 0;
     DepthwiseKernels found{N,
                            Rows,
                            Expansion<N, Rows, false>::run,
@@ -340,7 +396,8 @@ constexpr DepthwiseKernels depthwise_of() {
                            nullptr,
                            nullptr,
                            Activation<N>::run,
-                           DepthwiseRows<N, Taps, Stride, Result>::run,
+                           DepthwiseRows<N, Taps, Stride, Result>::template run<false>,
+                           DepthwiseRows<N, kGroupTaps, Stride, Result>::template run<true>,
                            Correlation<N>::run};
     if constexpr (sizeof(Source) < sizeof(float)) {
         found.expand_pairs = Expansion<N, Rows, true>::run;

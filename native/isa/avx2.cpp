@@ -17,8 +17,9 @@ const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis, HalfSi
     return depthwise_kernels<8, 6>(axis, halves);
 }
 
-const ByteDepthwiseKernels &avx2_byte_depthwise(std::int64_t quads, bool is_float) {
-    return byte_depthwise<2>(quads, is_float);
+const ByteDepthwiseKernels &avx2_byte_depthwise(std::int64_t quads, std::int64_t phases,
+                                                bool is_float) {
+    return byte_depthwise<2>(quads, phases, is_float);
 }
 
 const Conv1x1Kernels &avx2_conv1x1_kernels() {

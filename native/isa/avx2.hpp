@@ -14,6 +14,17 @@ inline Lanes<8>::V Lanes<8>::spread(const float *from) {
     return _mm256_broadcast_ss(from);
 }
 
+// GCC compiles comparisons and selections to two instructions.
+template <>
+inline Lanes<8>::V Lanes<8>::larger(V a, V b) {
+    return _mm256_max_ps(a, b);
+}
+
+template <>
+inline Lanes<8>::V Lanes<8>::smaller(V a, V b) {
+    return _mm256_min_ps(a, b);
+}
+
 inline __m256i first_lanes(std::int64_t count) {
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const int least = count >= 8 ? 8 : static_cast<int>(count);
@@ -33,6 +44,11 @@ inline void Lanes<8>::store_some(float *to, V value, std::int64_t count) {
 template <>
 inline Lanes<8>::V Lanes<8>::without(V value, std::int64_t count) {
     return _mm256_and_ps(value, _mm256_castsi256_ps(first_lanes(count)));
+}
+
+template <>
+inline Lanes<8>::V Lanes<8>::picked(V value, Mask from) {
+    return _mm256_permutevar8x32_ps(value, reinterpret_cast<__m256i>(from));
 }
 
 template <>
@@ -79,7 +95,8 @@ inline ByteGroup::Integers ByteGroup::add_products(Integers sum, Words bytes, Wo
 }
 #endif
 
-inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to) {
+inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to,
+                              std::int64_t count) {
     const auto of = [](const void *from) {
         return _mm256_loadu_si256(static_cast<const __m256i_u *>(from));
     };
@@ -94,7 +111,14 @@ inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::ui
     const __m256i least = _mm256_max_epu8(_mm256_packus_epi16(a, b), of(bounds.low));
     const __m256i found =
         _mm256_xor_si256(_mm256_min_epu8(least, of(bounds.high)), of(bounds.flip));
-    _mm256_storeu_si256(reinterpret_cast<__m256i_u *>(to), found);
+    if (count >= kGroup) return _mm256_storeu_si256(reinterpret_cast<__m256i_u *>(to), found);
+#ifdef __AVX512BW__
+    _mm256_mask_storeu_epi8(to, (1U << count) - 1, found);
+#else
+    std::uint8_t copy[kGroup];
+    __builtin_memcpy(copy, &found, sizeof copy);
+    for (std::int64_t byte = 0; byte < count; ++byte) to[byte] = copy[byte];
+#endif
 }
 
 }  // namespace

@@ -35,9 +35,25 @@ inline Lanes<16>::V Lanes<16>::without(V value, std::int64_t count) {
     return _mm512_maskz_mov_ps(first_lanes(count), value);
 }
 
+// GCC compiles comparisons and selections to two instructions.
+template <>
+inline Lanes<16>::V Lanes<16>::larger(V a, V b) {
+    return _mm512_maskz_max_ps(kAll, a, b);
+}
+
+template <>
+inline Lanes<16>::V Lanes<16>::smaller(V a, V b) {
+    return _mm512_maskz_min_ps(kAll, a, b);
+}
+
 template <>
 inline Lanes<16>::V Lanes<16>::whole(V x) {
     return _mm512_maskz_roundscale_ps(kAll, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+template <>
+inline Lanes<16>::V Lanes<16>::picked(V value, Mask from) {
+    return _mm512_maskz_permutexvar_ps(kAll, reinterpret_cast<__m512i>(from), value);
 }
 
 // GCC converts a vector extension of this width in two halves.

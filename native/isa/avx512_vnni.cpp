@@ -3,8 +3,9 @@
 
 namespace stridewise {
 
-const ByteDepthwiseKernels &avx512_vnni_byte_depthwise(std::int64_t quads, bool is_float) {
-    return byte_depthwise<4>(quads, is_float);
+const ByteDepthwiseKernels &avx512_vnni_byte_depthwise(std::int64_t quads, std::int64_t phases,
+                                                       bool is_float) {
+    return byte_depthwise<4>(quads, phases, is_float);
 }
 
 }  // namespace stridewise

@@ -62,8 +62,9 @@ const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, Ha
                        : depthwise_kernels<8, 3>(axis, halves);
 }
 
-const ByteDepthwiseKernels &portable_byte_depthwise(std::int64_t /*quads*/, bool is_float) {
-    return is_float ? kByteDepthwise<1, 0, true> : kByteDepthwise<1, 0, false>;
+const ByteDepthwiseKernels &portable_byte_depthwise(std::int64_t /*quads*/, std::int64_t /*phases*/,
+                                                    bool is_float) {
+    return is_float ? kByteDepthwise<1, 0, 1, true> : kByteDepthwise<1, 0, 1, false>;
 }
 
 const Conv1x1Kernels &portable_conv1x1_kernels(int lanes) {

@@ -34,11 +34,12 @@ inline ByteGroup::Integers ByteGroup::add_products(Integers sum, Words bytes, Wo
     return sum;
 }
 
-inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to) {
+inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to,
+                              std::int64_t count) {
     constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23: sums with it have no fractions
     constexpr float kMost = 4096.0F;       // beyond all integers and offsets
     const int least = bounds.low[0], most = bounds.high[0];
-    for (std::int64_t byte = 0; byte < kGroup; ++byte) {
+    for (std::int64_t byte = 0; byte < kGroup && byte < count; ++byte) {
         float x = values[word_of(byte) / 8][word_of(byte) % 8];
         x = x < kMost ? x : kMost;
         x = x > -kMost ? x : -kMost;

@@ -22,6 +22,12 @@ struct Operators {
     static inline V elu(V x, V alpha) {
         return x >= 0.0F ? x : alpha * F::exponential_less_one(L::smaller(V{}, x));
     }
+    // A negative alpha gives the power a positive exponent; the exact one overflows above 88.8.
+    static inline V celu(V x, V alpha) {
+        const V ratio = L::smaller(V{}, x) / alpha;
+        const V power = F::exponential_less_one(ratio);
+        return L::larger(V{}, x) + alpha * (ratio > 88.8F ? L::all(__builtin_inff()) : power);
+    }
     static inline V softplus(V x) {
         return L::larger(V{}, x) + F::logarithm_of_next(F::exponential(x < 0.0F ? x : -x));
     }
@@ -73,10 +79,10 @@ struct Operators {
     STRIDEWISE_OPERATOR(Swish, x *F::logistic(a *x));
     STRIDEWISE_OPERATOR(Elu, elu(x, a));
     STRIDEWISE_OPERATOR(Selu, b *elu(x, a));
-    STRIDEWISE_OPERATOR(Celu, a *elu(x / a, L::all(1.0F)));
+    STRIDEWISE_OPERATOR(Celu, celu(x, a));
     STRIDEWISE_OPERATOR(Softplus, softplus(x));
     STRIDEWISE_OPERATOR(Mish, x *F::tangent(softplus(x)));
-    STRIDEWISE_OPERATOR(Gelu, 0.5F * x * (1.0F + F::error_function(x * 0.70710678118654752440F)));
+    STRIDEWISE_OPERATOR(Gelu, L::gelu(x));
     STRIDEWISE_OPERATOR(GeluTanh, 0.5F * x *
                                       (1.0F + F::tangent(0.79788456080286535588F *
                                                          (x + 0.044715F * x * x * x))));

@@ -30,8 +30,6 @@ struct Stages {
                 const V less = F::logarithm_of_next(F::exponential(-L::absolute(y)));
                 return (L::larger(V{}, y) + less) / stage.alpha;
             }
-            case StageOp::gelu_erf:
-                return 0.5F * x * (1.0F + F::error_function(x * 0.70710678118654752440F));
             default:
                 return L::each(
                     x, [&](float one) { return stage.alpha * __builtin_powf(one, stage.beta); });
@@ -61,6 +59,8 @@ struct Stages {
                 return L::logistic(value);
             case StageOp::swish:
                 return L::swish(value, alpha);
+            case StageOp::gelu_erf:
+                return L::gelu(value);
             case StageOp::tanh:
                 return L::tangent(value);
             case StageOp::sqrt:
@@ -69,7 +69,6 @@ struct Stages {
             case StageOp::exp:
             case StageOp::log:
             case StageOp::soft_relu:
-            case StageOp::gelu_erf:
             case StageOp::pow:
                 return curve(stage, value);
             case StageOp::sum:
@@ -124,6 +123,8 @@ struct Stages {
             for (int k = 0; k < Count; ++k) values[k] = L::whole(values[k]);
         } else if (step.op == StageOp::swish) {
             for (int k = 0; k < Count; ++k) values[k] = L::swish(values[k], alpha);
+        } else if (step.op == StageOp::gelu_erf) {
+            for (int k = 0; k < Count; ++k) values[k] = L::gelu(values[k]);
         } else if (step.op == StageOp::hardswish) {
             for (int k = 0; k < Count; ++k) {
                 values[k] *= L::smaller(L::all(1.0F), L::larger(V{}, alpha * values[k] + beta));

@@ -17,15 +17,15 @@ enum class StageOp : int {
     logistic,
     swish,  // alpha: the factor inside of the logistic
     tanh,
+    gelu_erf,
     elu,  // alpha: the factor of negative results
     sqrt,
-    exp,  // this and the following: one lane at a time
+    exp,
     log,
     soft_relu,  // alpha: the steepness
-    gelu_erf,
-    pow,  // alpha: the factor, beta: the exponent
-    sum,  // add the previous content of the result
-    add,  // this and the following: the operand is a tensor with the format of the result
+    pow,        // alpha: the factor, beta: the exponent
+    sum,        // add the previous content of the result
+    add,        // this and the following: the operand is a tensor with the format of the result
     sub,
     mul,
     div,

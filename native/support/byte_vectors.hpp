@@ -34,9 +34,10 @@ struct ByteGroup {
     // Adds the products of the four bytes of each word, without a sign, with those of another one,
     // which have a sign.
     static inline Integers add_products(Integers sum, Words bytes, Words weights);
-    // Rounds numbers to the nearest, ties to even, and stores what bounds make of them in the order
-    // of bytes.
-    static inline void narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to);
+    // Rounds numbers to the nearest, ties to even, and stores what bounds make of the first `count`
+    // in the order of bytes.
+    static inline void narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to,
+                              std::int64_t count);
 };
 
 }  // namespace

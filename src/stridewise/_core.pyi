@@ -167,6 +167,7 @@ class Depthwise(Kernel):
         threads: int,
         multiplies_halves: bool = False,
         parts: Sequence[int] = (),
+        group: int = 1,
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -191,6 +192,8 @@ class Depthwise(Kernel):
                 dst are of bfloat16 then.
             parts: parts of the window that some channels after others have, five numbers each:
                 channels, first tap down and across, taps down and across. Weights outside are zero.
+            group: channels of a group, which has as many results; a divisor of ``lanes``. With 1,
+                each channel may have several results, also a divisor.
             isa: one of ``kernel_isas``, by default the best.
         """
 

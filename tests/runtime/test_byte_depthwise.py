@@ -132,7 +132,7 @@ class Runner:
             lanes=lanes, threads=threads, isa=isa,
         )  # fmt: skip
 
-    def __call__(self, x: Array, w: Array, scales: Array, bias: Array) -> Array:
+    def __call__(self, x: Array, w: Array, scales: Array, bias: Array, *operands: Array) -> Array:
         op, layer, numbers = self.op, self.layer, self.numbers
         wanted = op.arg_desc(CORE.ARG_DEPTHWISE_WEIGHTS)
         plain = CORE.MemoryDesc(wanted.dims, "s8", "abcde")
@@ -144,6 +144,7 @@ class Runner:
             CORE.ARG_DEPTHWISE_WEIGHTS: packed.array(),
             CORE.ARG_SCALES_OF | CORE.ARG_DEPTHWISE_WEIGHTS: scales,
             CORE.ARG_DEPTHWISE_BIAS: bias,
+            **dict(zip(op.args[5:], operands, strict=True)),
         }
         dtype = dtype_of(numbers.result)
         result = np.full(self.dst.nbytes // dtype.itemsize, 77, dtype.numpy)
@@ -163,6 +164,12 @@ class Runner:
         mask[at] = False
         assert (result[mask] == 0).all(), "spare lanes"
         return result[at]
+
+
+def stored_row(numbers: Array, tag: str) -> Array:
+    """Return a number for each channel as it is stored, in whole blocks."""
+    lanes = 1 if tag == "acdb" else int(tag[4:-1])
+    return np.pad(numbers, (0, -numbers.size % lanes))
 
 
 def data(layer: Layer, numbers: Numbers, seed: int) -> tuple[Array, Array, Array, Array]:
@@ -188,6 +195,36 @@ def test_any_window_rounds_as_onnx_defines_it(
     row = (-1, 1, 1)
     real = sums(x, w, layer, numbers.source_zero) * scales.reshape(row).astype(float)
     real = (real + bias.reshape(row)).clip(-0.75, 6.0) if clips else real + bias.reshape(row)
+    wanted = real.astype(F32) if numbers.result == "f32" else integers(real, numbers)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@settings(max_examples=30, deadline=None)
+@given(layers(), exact_numbers(), st.booleans(), st.booleans(), st.integers(0, 99))
+def test_results_are_rounded_before_and_after_a_norm(
+    kernel: Kernel, kind: str, layer: Layer, numbers: Numbers, clips: bool, relu: bool, seed: int
+) -> None:
+    """A rounding, then a scale and a shift for each channel, which are exact here."""
+    x, w, scales, bias = data(layer, numbers, seed)
+    rng = np.random.default_rng(seed)
+    factors = (2.0 ** rng.integers(-3, 3, layer.channels)).astype(F32)
+    shifts = (rng.integers(-64, 64, layer.channels) / 4).astype(F32)
+    row = (1, layer.channels, 1, 1)
+    tag = "acdb" if kind == "channels-last" else f"aBcd{kernel[0]}b"
+    operand = CORE.MemoryDesc(row, "f32", tag)
+    post_ops: list[Any] = [("eltwise", "linear", 0.5, 0.0), ("eltwise", "round", 0.0, 0.0)]
+    post_ops += [("eltwise", "clip", -9.0, 21.0)] if clips else []
+    post_ops += [("eltwise", "linear", 2.0, 0.25), ("binary", "mul", operand)]
+    post_ops += [("binary", "sub", operand), ("eltwise", "relu", 0.0, 0.0)][: 1 + relu]
+    runner = Runner(layer, numbers, kind, kernel, tuple(post_ops))
+    found = runner(x, w, scales, bias, *(stored_row(item, tag) for item in (factors, shifts)))
+    real = sums(x, w, layer, numbers.source_zero) * scales.reshape(-1, 1, 1).astype(float)
+    whole = np.rint((real + bias.reshape(-1, 1, 1)) * 0.5)
+    whole = whole.clip(-9, 21) if clips else whole
+    real = (whole * 2 + 0.25) * factors.reshape(row) - shifts.reshape(row)
+    real = np.maximum(real, 0) if relu else real
     wanted = real.astype(F32) if numbers.result == "f32" else integers(real, numbers)
     np.testing.assert_array_equal(found, wanted)
 

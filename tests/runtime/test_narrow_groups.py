@@ -1,4 +1,4 @@
-"""Narrow groups of constant weights that the library computes together, in every format."""
+"""Narrow groups of constant weights, together or in rows, in every format."""
 
 from __future__ import annotations
 
@@ -52,10 +52,53 @@ def test_any_layer(dtype: str, limit: float, graph: Graph):
         for number, item in enumerate(group):
             if "together" in item.algorithm:
                 ways += 1
-                chosen = plan.restricted("together", {node: [number]})
+                chosen = plan.restricted("together", {node: (number,)})
                 model = sw.compile(graph, plan=chosen, threads=2)
                 (found,) = model.run(feeds).values()
                 assert error(found, wanted) <= limit
+    assert ways
+
+
+@st.composite
+def layers_in_rows(draw: st.DrawFn) -> Graph:
+    """Return a convolution of which a vector holds several groups."""
+    results = draw(st.sampled_from([2, 4, 8]))
+    inputs, groups = draw(st.sampled_from([1, results])), draw(st.integers(2, 40))
+    window = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    dilations = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    extents = [(taps - 1) * step + 1 for taps, step in zip(window, dilations, strict=True)]
+    pads = tuple(draw(st.integers(0, extent - 1)) for extent in (*extents, *extents))
+    strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    side = draw(st.tuples(st.integers(9, 13), st.integers(9, 21)))
+    b, rng = sw.GraphBuilder("groups"), np.random.default_rng(0)
+    x = b.relu(b.input("x", (draw(st.integers(1, 2)), groups * inputs, *side)))
+    weights = rng.normal(size=(groups * results, inputs, *window)).astype(np.float32)
+    more = [b.constant(rng.normal(size=groups * results).astype(np.float32))]
+    attrs = {"groups": groups, "strides": strides, "dilations": dilations, "pads": pads}
+    operands = [x, b.constant(weights), *more[: draw(st.integers(0, 1))]]
+    y = b.op("conv", operands, attrs, output="y")
+    return b.build([draw(st.sampled_from([b.relu, b.sigmoid]))(y)])
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+@settings(max_examples=40, deadline=None)
+@given(graph=layers_in_rows())
+def test_any_layer_in_rows(dtype: str, limit: float, graph: Graph):
+    feeds = inputs_of(graph)
+    (wanted,) = run_reference(graph, feeds).values()
+    plan = sw.plan(graph, tune="model", threads=2, dtype=dtype)  # type: ignore[arg-type]
+    ways = [
+        (node, number)
+        for node, group in plan.candidates.nodes.items()
+        for number, item in enumerate(group)
+        if "in rows" in item.algorithm
+    ]
+    for node, number in ways:
+        chosen = plan.restricted("in rows", {node: (number,)})
+        model = sw.compile(graph, plan=chosen, threads=2)
+        assert any("narrow_groups" in str(step) for step in model.program.steps)
+        (found,) = model.run(feeds).values()
+        assert error(found, wanted) <= limit
     assert ways
 
 

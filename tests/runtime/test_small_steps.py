@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +12,10 @@ from stridewise import GraphBuilder
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create
 from stridewise.runtime.simulation.reference import run_reference
-from stridewise.targets import kernels
 
 from .graphs import error, inputs_of
 
-
-@pytest.fixture(autouse=True)
-def by_default(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """Set the limit of the package, which other tests do without."""
-    monkeypatch.setattr(kernels, "SMALL_FLOPS", 2e6)
-    create.cache_clear()
-    yield
-    create.cache_clear()
+pytestmark = pytest.mark.usefixtures("small_kernels")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

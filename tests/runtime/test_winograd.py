@@ -84,8 +84,8 @@ TAILS = Shape(channels=10, outputs=21, height=6, width=7, images=2)
 _ACTIVATIONS = {
     "relu": (0.0, 0.0), "leaky_relu": (0.1, 0.0), "clip": (-0.5, 0.75), "sigmoid": (0, 0),
     "tanh": (0, 0), "hard_sigmoid": (0.2, 0.5), "hard_swish": (1 / 6, 0.5), "swish": (1.5, 0),
-    "elu": (0.7, 0), "gelu": (0, 0), "softplus": (0, 0), "exp": (0, 0), "abs": (0, 0),
-    "neg": (0, 0), "selu": (1.5, 0.8), "celu": (0.7, 0),
+    "elu": (0.7, 0), "gelu": (0, 0), "exp": (0, 0), "abs": (0, 0),
+    "neg": (0, 0), "selu": (1.5, 0.8),
 }  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_activations(name, kernel, kind, tile):
     assert error(found, expected) <= 1.5 * TOLERANCE[tile]
 
 
-@pytest.mark.parametrize("name", ["sqrt", "log", "reciprocal"])
+@pytest.mark.parametrize("name", ["sqrt", "reciprocal"])
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_functions_of_positive_numbers(name, kernel):
     x, w, bias = data(TAILS)
@@ -120,7 +120,7 @@ def test_activations_of_extreme_numbers(kernel, kind):
     shape = Shape(outputs=24, channels=3)
     x, w = np.zeros(shape.src, F32), np.ones((24, 3, 3, 3), F32)
     bias = np.tile(np.array([-3e38, -200, -89, -1e-6, 1e-6, 89, 200, 3e38], F32), 3)
-    for name in ("relu", "sigmoid", "tanh", "swish", "elu", "softplus", "hard_swish"):
+    for name in ("relu", "sigmoid", "tanh", "swish", "elu", "gelu", "hard_swish"):
         alpha, beta = default_parameters(name)
         post_ops = [("eltwise", *step) for step in eltwise_steps(name, alpha, beta)]
         found = Runner(shape, kind, kernel, 4, post_ops=post_ops)(x, w, bias)

@@ -52,6 +52,11 @@ def _elu(x: Array, alpha: float) -> Array:
     return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
+def _celu(x: Array, alpha: float) -> Array:
+    """Source: ONNX, Celu; alpha may be negative."""
+    return np.maximum(x, 0) + alpha * np.expm1(np.minimum(x, 0) / alpha)
+
+
 def _gelu_tanh(x: Array) -> Array:
     """Source: ONNX, Gelu with approximate="tanh"."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
@@ -99,7 +104,7 @@ UNARY: dict[str, Unary] = {
     "mish": Unary(lambda x, _a, _b: x * np.tanh(np.logaddexp(x, 0))),
     "gelu_tanh": Unary(lambda x, _a, _b: _gelu_tanh(x)),
     "selu": Unary(lambda x, a, b: b * _elu(x, a), _SELU),
-    "celu": Unary(lambda x, a, _b: a * _elu(x / a, 1.0), (1.0,)),
+    "celu": Unary(lambda x, a, _b: _celu(x, a), (1.0,)),
     "swish": Unary(lambda x, a, _b: x * _sigmoid(a * x), (1.0,)),
     "elu": Unary(lambda x, a, _b: _elu(x, a), (1.0,)),
     "gelu": Unary(lambda x, _a, _b: 0.5 * x * (1 + exact_erf(x / np.sqrt(2.0)))),

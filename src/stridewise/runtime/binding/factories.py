@@ -270,13 +270,14 @@ def _normalization(s: KernelArguments) -> _core.Normalization:
 
 
 def _depthwise(s: KernelArguments) -> _core.Depthwise:
-    has = {role for role, _ in s.spec.memories}
+    has, weights = {role for role, _ in s.spec.memories}, s.memory("depthwise_weights")
     return s.core.Depthwise(
         s.memory("src"), s.memory("dst"), "weights" in has, "bias" in has,
         "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
         between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
         dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
         multiplies_halves="products" in dict(s.spec.params), parts=s.optional_ints("parts"),
+        group=weights.dims[2],
     )  # fmt: skip
 
 
@@ -434,6 +435,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "fused_batch_norm": _fused_batch_norm,
     "fused_batch_norm_gradient": _fused_batch_norm_gradient,
     "lookup": _lookup,
+    "narrow_groups": _depthwise,
     "normalization": _normalization,
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from stridewise.graph import Node, PostOp, Value
-from stridewise.ops.activation import SNAPS
+from stridewise.ops.activation import SNAPS, UNARY
 from stridewise.ops.geometry import user_format
 from stridewise.targets.kernels import (
     Alias,
@@ -23,7 +23,6 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.activation import ELTWISE
 from stridewise.targets.onednn.context_view import ContextView
 from stridewise.targets.onednn.int8_depthwise import is_in_rows
 from stridewise.targets.onednn.int8_elementwise import affine, averages, elementwise, tables
@@ -162,7 +161,7 @@ def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator
         return
     if context.node.op in SNAPS:
         yield from _roundings(context)
-    if context.node.op == "pointwise" or context.node.op in ELTWISE:
+    if context.node.op == "pointwise" or context.node.op in UNARY:
         yield from tables(context)
     for result in dict.fromkeys((grid_named(context, context.node.outputs[0]), None)):
         yield from expressions(context, result)
@@ -211,7 +210,7 @@ def in_offered_int8(
     if grid is not None:
         snap = PostOp(_SNAP[grid.dtype], grid.scales[0], float(grid.zero_points[0]))
         rounded = _Offered(context, replace(node, post_ops=(*node.post_ops, snap)))
-        if node.op == "pointwise" or node.op in ELTWISE:
+        if node.op == "pointwise" or node.op in UNARY:
             yield from tables(rounded)
         yield from expressions(rounded, grid)
     yield from expressions(real, None)

@@ -22,6 +22,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
+from stridewise.targets.onednn.activation import OWN
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import memory_of, plain_memory
 from stridewise.tensor.quantization import RANGES
@@ -41,8 +42,8 @@ __all__ = [
 Bound = tuple[MemorySpec, Arg, Format | None]
 """An operand as a kernel reads it: its memory, where it comes from, the format it must have."""
 
-_SINGLE = ("ceil", "erf", "floor", "pow", "shrink", "sign", "thresholded_relu", "where")
-"""Operators of which the library has none."""
+_SINGLE = OWN | {"ceil", "erf", "floor", "pow", "shrink", "sign", "thresholded_relu", "where"}
+"""Operators that are computed here where they stand alone."""
 
 _LIGHT = frozenset({"abs", "add", "clip", "leaky_relu", "maximum", "minimum", "mul", "neg", "relu"})
 _HEAVY_FLOPS = 16.0
@@ -188,5 +189,6 @@ def pointwise_options(context: KernelContext) -> Iterable[KernelOption | Refusal
 
 
 FAMILY = Family(
-    {op: Offer(pointwise_options) for op in ("pointwise", *_SINGLE)}, {"pointwise": KernelKind()}
+    {op: Offer(pointwise_options) for op in ("pointwise", *sorted(_SINGLE))},
+    {"pointwise": KernelKind()},
 )

@@ -63,7 +63,9 @@ _OF_ONE_TYPE = frozenset(
 )
 """Kinds of the core's kernels whose images all have one type."""
 
-_MIXED = _LIGHT | {"depthwise", "expand_depthwise", "fitted_winograd", "winograd"}
+_MIXED = _LIGHT | {
+    *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "winograd"),
+}
 """Kinds of the core's kernels whose results may have another type than their operands."""
 
 OWN = _MIXED | _OF_ONE_TYPE

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, settings
 
+from stridewise.runtime.binding.primitives import create
 from stridewise.runtime.tuning import kernel_times, plan_race
 from stridewise.targets import kernels
 
@@ -23,6 +24,7 @@ settings.register_profile(
 settings.load_profile("suite")
 
 GOLDEN = Path(__file__).parent / "golden"
+SMALL_FLOPS = kernels.SMALL_FLOPS
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +39,15 @@ def several_threads() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "SMALL_FLOPS", -1.0)
         yield
+
+
+@pytest.fixture
+def small_kernels(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Run small kernels on one thread, as other processes do."""
+    monkeypatch.setattr(kernels, "SMALL_FLOPS", SMALL_FLOPS)
+    create.cache_clear()
+    yield
+    create.cache_clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -42,9 +42,11 @@ def replacing(path: Path, *, sync: bool = True) -> Generator[BufferedRandom]:
             a crash of the machine.
 
     Raises:
-        OSError: it cannot be written, or is a device, which a file must not replace.
+        OSError: it cannot be written, or is a folder or a device, which a file must not replace.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
+    if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "Not a regular file", str(path))
     # Beside its goal, as only renames within one file system are atomic.
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.draft")

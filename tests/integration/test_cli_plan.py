@@ -195,6 +195,7 @@ def test_plans_are_drawn(run: Run, chain: Path, tmp_path: Path) -> None:
         (("--what-if", "b"), ("--what-if", "NAME=VALUE")),
         (("--plan", "no.json"), ("plan file 'no.json'", "no such file", "--save FILE")),
         (("--save", "no/plan.json"), ("plan file 'no/plan.json'", "a file to write")),
+        (("--save", ""), ("plan file '.'", "a file to write", "Is a directory")),
         (("--dot", "no/plan.dot"), ("--dot", "a file that can be written")),
     ],
 )

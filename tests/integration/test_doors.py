@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Graph
+from stridewise.planner import derive
 from stridewise.runtime.store.stored_models import settle
 
 SHAPE = (4, 8, 9, 9)
@@ -35,6 +37,22 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sw.save(network(), found)
     time.sleep(2.1)  # files that changed just now are not stored
     return found
+
+
+def test_a_file_reaches_the_flow_by_the_calls_that_the_architecture_page_names(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+
+    def derived(*args: Any) -> Any:
+        modules = (frame.frame.f_globals["__name__"] for frame in inspect.stack()[1:])
+        found.extend(name for name in modules if name.startswith("stridewise."))
+        return derive(*args)
+
+    monkeypatch.setattr("stridewise.compiler.derive", derived)
+    sw.compile(path, cache_dir=tmp_path, tune="model", **OPTIONS)
+    api = ("batches", "dynamic", "plans", "compiling")
+    assert found == ["stridewise.compiler", *(f"stridewise.api.{name}" for name in api)]
 
 
 def stored(folder: Path) -> int:
@@ -124,6 +142,7 @@ def test_files_are_stored_whatever_is_wanted_of_them(
     assert models[0].plan.to_json() == models[1].plan.to_json()
 
 
+@pytest.mark.usefixtures("small_kernels")
 def test_the_command_line_runs_what_compile_stores(path: Path, tmp_path: Path) -> None:
     def said(*arguments: str) -> Any:
         command = [sys.executable, "-m", "stridewise", *arguments, "--cache-dir", str(tmp_path)]

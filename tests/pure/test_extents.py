@@ -37,7 +37,8 @@ def test_an_extent_prints_as_it_is_parsed(extent: Extent) -> None:
 @given(extents(), NUMBERS)
 def test_what_fits_is_the_least_of_what_may_be(extent: Extent, size: int) -> None:
     found = extent.fits(size)
-    inside = size >= extent.low and (extent.high is None or size <= extent.high)
+    is_padded = bool(extent.choice) and size < extent.low
+    inside = is_padded or extent.low <= size <= (size if extent.high is None else extent.high)
     assert (found is not None) == inside
     if found is not None:
         allowed = extent.choice or (size,)

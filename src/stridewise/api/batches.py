@@ -130,10 +130,13 @@ class Batch:
     def _way(
         self, split: Split, choose: Choose, weights: WeightStore | None = None
     ) -> tuple[Job, Choose]:
-        """Return the job of a split, and what chooses its plan; a part is tuned as if alone."""
+        """Return the job of a split, and what chooses its plan; a part is tuned as if alone.
+
+        The flow imports the graph, unless that was done to find out whether the batch has parts.
+        """
         job = dataclasses.replace(self.job, weights=weights)
         if split == WHOLE:
-            return dataclasses.replace(job, imported=self._graph), choose
+            return dataclasses.replace(job, imported=vars(self).get("_graph")), choose
         part = job.part(split, self.shapes)
         return part, lambda planner: dataclasses.replace(choose(planner), split=split)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from contextlib import nullcontext, suppress
@@ -128,9 +129,14 @@ def compile(  # noqa: A001
         with paused() if is_short else nullcontext():
             memory = _provided(source, found) if is_short else None
             # Front ends, passes and the planner are most of the code; a stored model needs none.
-            from stridewise.api.plans import compiled  # noqa: PLC0415
+            from stridewise.api.plans import compiled, job_of  # noqa: PLC0415
 
-            model, calls = compiled(source, example_inputs, found, entry, memory)
+            job = dataclasses.replace(job_of(source, found, example_inputs), memory=memory)
+            model, calls = compiled(job), job.source.calls
+            if entry is not None:
+                entry.keep(model, job)
+            if isinstance(model, CompiledModel) and not found.keep_originals:
+                model.drop_originals()
     if found.streams > 1:
         model.use_streams(Streams(found.streams))
     # A source in memory is not kept, because it holds the original weights.

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from stridewise.api.batches import Batch
 from stridewise.compiler import compile_model, import_model
-from stridewise.errors import ModelError, UnknownValueError
+from stridewise.errors import MemoryLimitError, ModelError, UnknownValueError, UnsupportedError
 from stridewise.graph import Graph, Refusal, Signature
 from stridewise.job import Job
 from stridewise.ops.batch import batch_outputs
@@ -28,6 +28,9 @@ __all__ = ["ModelSpecializer", "SharedPrograms", "compile_file", "plan_file"]
 _Shapes = Mapping[str, tuple[int, ...]]
 _Values = Mapping[str, Array]
 
+_BATCHES = (2, 3, 4, 5, 6, 8, 10, 16, 32, 64, 128)
+"""Batches that are tried for a message about a model that does not take a batch of 1."""
+
 
 class SharedPrograms:
     """Makes programs of one model for several shapes.
@@ -36,10 +39,14 @@ class SharedPrograms:
     and the others decide as it does, unless the option ``later`` says otherwise.
     """
 
-    def __init__(self) -> None:
-        """Start without programs."""
+    def __init__(self, leaders: Mapping[Hashable, Plan] | None = None) -> None:
+        """Start without programs.
+
+        Args:
+            leaders: plans of programs that exist elsewhere, by kind.
+        """
         self._arrays, self._weights = ArrayStore(), WeightStore()
-        self._leaders: dict[Hashable, Plan] = {}
+        self._leaders = dict(leaders or {})
 
     def compiled(self, job: Job, kind: Hashable) -> CompiledModel:
         """Return a program.
@@ -66,13 +73,20 @@ class SharedPrograms:
 class ModelSpecializer:
     """Makes the programs of one model, from a file that was read once."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, leader: Plan | None = None) -> None:
         """Start without programs.
 
         Args:
             job: the model file and its options; its values belong to all programs.
+            leader: the plan of a program for inputs with elements that exists elsewhere.
         """
-        self._job, self._programs = job, SharedPrograms()
+        self._job = job
+        self._programs = SharedPrograms({frozenset(): leader} if leader is not None else None)
+
+    @classmethod
+    def again(cls, job: Job, leader: Plan) -> ModelSpecializer:
+        """Return the specializer of a model whose first program comes from the store."""
+        return cls(_opened(job)[0], leader)
 
     def model(self, shapes: _Shapes, values: _Values) -> CompiledModel:
         """Return a program.
@@ -139,6 +153,32 @@ def _opened(job: Job) -> tuple[Job, Signature]:
     return job.sized(signature.default(), values), signature
 
 
+def _with_batch(job: Job, signature: Signature, error: ModelError) -> ModelError:
+    """Return the error of a model at its default shapes, with a batch that it takes instead of 1.
+
+    A model may declare any batch and have constants that fit one batch only.
+    """
+    shapes = signature.default()
+    assumed = [
+        item.name
+        for item in signature
+        if item.extents and item.name in shapes and item.extents[0].least is None
+    ]
+    if not assumed or isinstance(error, MemoryLimitError | UnknownValueError | UnsupportedError):
+        return error
+    for batch in _BATCHES:
+        given = {
+            name: (batch, *shape[1:]) if name in assumed else shape
+            for name, shape in shapes.items()
+        }
+        with suppress(ModelError):
+            sized = job.sized(given)
+            import_model(sized.source, sized.options)
+            fix = f"give a batch that fits the constants of the model: shapes={given}"
+            return type(error)(f"{error}; a batch of 1 was assumed; {fix}")
+    return error
+
+
 def plan_file(job: Job) -> Plan:
     """Return the plan of :func:`compile_file`, for the least shapes if some are open.
 
@@ -149,7 +189,10 @@ def plan_file(job: Job) -> Plan:
     job, signature = _opened(job)
     if signature.is_fixed or job.options.has_formats:
         return Batch(job, signature.default()).planned()
-    return compile_model(job, Planner.remembered, until="plan")
+    try:
+        return compile_model(job, Planner.remembered, until="plan")
+    except ModelError as error:
+        raise _with_batch(job, signature, error) from error.__cause__
 
 
 def compile_file(job: Job) -> CompiledModel | DynamicModel:
@@ -180,5 +223,8 @@ def compile_file(job: Job) -> CompiledModel | DynamicModel:
         max_nbytes=options.max_program_nbytes,
         arguments=[name for name in file.arguments if name not in (options.values or {})],
     )
-    model.prepare_default()
+    try:
+        model.prepare_default()
+    except ModelError as error:
+        raise _with_batch(job, signature, error) from error.__cause__
     return model

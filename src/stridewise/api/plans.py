@@ -5,30 +5,28 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from stridewise.api.dynamic import compile_file, plan_file
+from stridewise.api.dynamic import ModelSpecializer, compile_file, plan_file
 from stridewise.api.restored import name_of, restored
-from stridewise.api.stored import StoreEntry
 from stridewise.compiler import compile_model
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.frontends.registry import TORCH, ModelSource, open_model
-from stridewise.frontends.source import CallConvention
 from stridewise.graph import Shapes
 from stridewise.job import Job
 from stridewise.options import Options, PlanOptions, TargetName, checked, documented
 from stridewise.planner import Expectations, check
 from stridewise.planner.derivation.derive import Origins
 from stridewise.planning import Plan
-from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model
 from stridewise.strategy import Planner
 
-__all__ = ["assert_plan", "compiled", "load_plan", "plan"]
+__all__ = ["assert_plan", "compiled", "job_of", "load_plan", "plan"]
 
 
 @documented(PlanOptions)
@@ -65,18 +63,22 @@ def plan(
     """
     checked("plan", options, PlanOptions)
     found = Options(target=target, **options)
-    return _planned(_job(_exported(source, example_inputs, found), found))
+    return _planned(job_of(source, found, example_inputs))
 
 
-def _exported(source: ModelSource, example_inputs: Any, options: Options) -> ModelSource:
-    """Return a source with the inputs that a module is exported for, if there are any."""
-    if example_inputs is None:
-        return source
-    return TORCH.with_inputs(source, example_inputs, options.shapes)
+def job_of(source: ModelSource, options: Options, example_inputs: Any = None) -> Job:
+    """Return the job of a call: the opened model, with shapes and values of arrays.
 
+    Args:
+        source: as for :func:`plan`.
+        options: how it is compiled.
+        example_inputs: positional arguments of a module, which is exported for them.
 
-def _job(source: ModelSource, options: Options) -> Job:
-    """Return the job of a call, with shapes and values of arrays."""
+    Raises:
+        StridewiseError: as :func:`open_model`.
+    """
+    if example_inputs is not None:
+        source = TORCH.with_inputs(source, example_inputs, options.shapes)
     reader = open_model(source, fallback=options.fallback)
     if reader.calls is not None:
         shapes, values = options.shapes or {}, options.values or {}
@@ -84,6 +86,17 @@ def _job(source: ModelSource, options: Options) -> Job:
             options, shapes=reader.calls.stored(shapes), values=reader.calls.named(values)
         )
     return Job.of(reader, options)
+
+
+def reopened(path: Path, options: Options, leader: Plan) -> ModelSpecializer:
+    """Return what makes more programs of a model whose first program comes from the store.
+
+    Args:
+        path: the model's file.
+        options: how the model is compiled.
+        leader: the plan of the first program.
+    """
+    return ModelSpecializer.again(job_of(path, options), leader)
 
 
 def _planned(job: Job) -> Plan:
@@ -95,38 +108,14 @@ def _planned(job: Job) -> Plan:
     return plan_file(job)
 
 
-def compiled(
-    source: ModelSource,
-    example_inputs: Any,
-    options: Options,
-    entry: StoreEntry | None,
-    memory: Provision | None = None,
-) -> tuple[Model, CallConvention | None]:
-    """Compile a model by the whole flow, and store it.
+def compiled(job: Job) -> Model:
+    """Return the model by the wrapper of the flow that the options need.
 
-    Args:
-        source: as for :func:`stridewise.compile`.
-        example_inputs: positional arguments of a module.
-        options: how it is compiled.
-        entry: its place in the compiled-model store; None if it is not stored.
-        memory: what weights may be packed into.
-
-    Returns:
-        The model, and how it is called; None if with arrays.
+    Raises:
+        InputError: the options have streams for a simulated target.
+        PlanError: the given plan uses kernels that do not exist here.
+        StridewiseError: as for :func:`stridewise.compile`.
     """
-    job = _job(_exported(source, example_inputs, options), options)
-    job = dataclasses.replace(job, memory=memory)
-    model = _compiled(job)
-    if isinstance(model, CompiledModel):
-        if entry is not None:
-            entry.keep(model, job)
-        if not options.keep_originals:
-            model.drop_originals()
-    return model, job.source.calls
-
-
-def _compiled(job: Job) -> Model:
-    """Return the model by the wrapper of the flow that the options need."""
     decided = job.options.plan
     if decided is None and job.options.is_native:
         is_graph = job.source.is_graph
@@ -182,7 +171,7 @@ def load_plan(
         PlanWarning: the plan was made for another machine, library or number of threads.
     """
     options = Options(shapes=shapes, values=values, threads=threads, origins=origins, plan=path)
-    return _planned(_job(source, options))
+    return _planned(job_of(source, options))
 
 
 def assert_plan(

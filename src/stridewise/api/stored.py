@@ -10,7 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,14 +27,25 @@ from stridewise.runtime.execution.stored import load_stored
 from stridewise.runtime.machine.machine import checked_limit
 from stridewise.runtime.store.checks import Checks, system_state
 from stridewise.runtime.store.fingerprint import differing, fingerprint
-from stridewise.runtime.store.stored_models import ModelStore, Stamp, StoredModel, checksums, stamp
+from stridewise.runtime.store.stored_models import (
+    ModelStore,
+    OpenInputs,
+    Stamp,
+    StoredModel,
+    checksums,
+    stamp,
+)
 from stridewise.runtime.tuning.cost_file import cache_path, cache_state
 from stridewise.targets.kernels import HOST
 
 if TYPE_CHECKING:
+    from stridewise.api.dynamic import ModelSpecializer
     from stridewise.frontends.registry import ModelSource
+    from stridewise.graph import Refusal
     from stridewise.job import Job
     from stridewise.planning import Plan
+    from stridewise.runtime.execution.dynamic import DynamicModel, Shapes, Values
+    from stridewise.runtime.execution.model import Model
     from stridewise.runtime.tuning.cost_cache import CostCache
 
 __all__ = ["DEFAULT_LIMIT", "StoreEntry"]
@@ -129,7 +140,7 @@ class StoreEntry:
         folder, path = cache_path(options.cache_folder).parent, Path(source).absolute()
         return cls(ModelStore(folder / "models-v1", limit), _key(path, options), path, options)
 
-    def find(self) -> CompiledModel | None:
+    def find(self) -> CompiledModel | DynamicModel | None:
         """Return the stored model; None if there is none that compiling would also give.
 
         Unless the options say otherwise, it runs once, and its outputs are compared with those at
@@ -137,7 +148,27 @@ class StoreEntry:
         cache and the system stay as they are.
         """
         found = self.store.find(self.key, self.options.machine.threads)
-        return None if found is None else self._checked(*found)
+        program = None if found is None else self._checked(*found)
+        if program is None or found is None or found[0].inputs is None:
+            return program
+        return self._open(program, found[0].inputs)
+
+    def _open(self, program: CompiledModel, inputs: OpenInputs) -> DynamicModel:
+        """Return the model for many shapes whose first program is this one."""
+        from stridewise.runtime.execution.dynamic import DynamicModel  # noqa: PLC0415 (if needed)
+
+        options, signature = self.options, program.call_signature
+        model = DynamicModel(
+            signature.graph.name,
+            inputs.signature,
+            signature.graph.outputs,
+            _StoredSpecializer(self.path, options, program),
+            max_programs=options.max_programs,
+            max_nbytes=options.max_program_nbytes,
+            arguments=inputs.arguments,
+        )
+        model.adopt(dict(inputs.shapes), program)
+        return model
 
     def _checked(
         self, stored: StoredModel, weights: Weights, *, anew: bool = False
@@ -187,29 +218,51 @@ class StoreEntry:
         is_alike = costs.digest(decisive(costs, stored.costs)) == stored.costs_digest
         return costs if is_alike else None
 
-    def keep(self, model: CompiledModel, job: Job) -> None:
-        """Store a compiled model, if that is possible.
+    def keep(self, made: Model, job: Job) -> None:
+        """Store a compiled model, if that is possible; of one for many shapes, its first program.
 
         Args:
-            model: the model, with the weights of its graph.
+            made: the model, with the weights of its graph.
             job: the file and the costs that it was compiled from.
         """
+        model, inputs = _first_program(made)
+        stored = None if model is None else self._described(model, job, inputs)
+        if model is None or stored is None:
+            return
+        taken = [0.0]
+
+        def completed() -> StoredModel:
+            found, taken[0] = _completed(stored, model)
+            return found
+
+        def check() -> None:
+            is_wanted = self.options.verify and taken[0] < _CHECKED_S
+            found = self.store.read(self.key) if is_wanted else None
+            if found is not None:
+                self._checked(*found, anew=True)
+
+        self.store.keep_later(self.key, completed, model.weights, check)
+
+    def _described(
+        self, model: CompiledModel, job: Job, inputs: OpenInputs | None
+    ) -> StoredModel | None:
+        """Return what is known of a model before it is stored; None if it is not to be stored."""
         costs = job.costs
         if costs is None or not _is_plain(model):
-            return
+            return None
         try:
             sources = tuple(stamp(path) for path in dict.fromkeys((self.path, *job.source.paths)))
         except OSError:
-            return
+            return None
         changed = max(max(source[3], source[4]) for source in sources)
         from stridewise.runtime.tuning.kept import decisive  # noqa: PLC0415 (as above)
 
         digest = costs.digest(decisive(costs, costs.asked.copy()))
         if changed * 1e-9 > job.source.opened - _SETTLED_S or not digest:
-            return
-        weights, signature, plan = model.weights, model.call_signature, model.plan
-        stored = StoredModel(
-            signature=signature,
+            return None
+        weights = model.weights
+        return StoredModel(
+            signature=model.call_signature,
             program=model.program,
             offsets=tuple(offset for _, offset in weights.places),
             nbytes=weights.own_nbytes,
@@ -220,36 +273,39 @@ class StoreEntry:
             costs=tuple(sorted(costs.asked)),
             costs_digest=digest,
             outputs=(),
+            inputs=inputs,
         )
 
-        taken = [0.0]
 
-        def completed() -> StoredModel:
-            # The alternatives in a plan's document are searched when it is written.
-            from stridewise.runtime.binding.reorder_kernels import (  # noqa: PLC0415 (as above)
-                planned_reorders,
-            )
+def _first_program(model: Model) -> tuple[CompiledModel | None, OpenInputs | None]:
+    """Return the program that is stored of a model, and its inputs if it is for many shapes."""
+    from stridewise.runtime.execution.dynamic import DynamicModel  # noqa: PLC0415 (if needed)
 
-            document = zlib.compress(plan.to_json().encode(), 1)
-            begin = time.monotonic()
-            outputs = fingerprint(model)
-            taken[0] = time.monotonic() - begin
-            reorders = tuple(planned_reorders(stored.program))
-            return dataclasses.replace(
-                stored,
-                plan=document,
-                pieces=checksums(weights),
-                outputs=outputs,
-                reorders=reorders,
-            )
+    if isinstance(model, CompiledModel):
+        return model, None
+    if not isinstance(model, DynamicModel) or (first := model.first_program()) is None:
+        return None, None
+    shapes, program = first
+    return program, OpenInputs(model.signature, model.input_names, tuple(shapes.items()))
 
-        def check() -> None:
-            is_wanted = self.options.verify and taken[0] < _CHECKED_S
-            found = self.store.read(self.key) if is_wanted else None
-            if found is not None:
-                self._checked(*found, anew=True)
 
-        self.store.keep_later(self.key, completed, weights, check)
+def _completed(stored: StoredModel, model: CompiledModel) -> tuple[StoredModel, float]:
+    """Return the stored model with its plan, checksums and outputs, and the seconds of a run."""
+    from stridewise.runtime.binding.reorder_kernels import (  # noqa: PLC0415 (as above)
+        planned_reorders,
+    )
+
+    # The alternatives in a plan's document are searched when it is written.
+    document = zlib.compress(model.plan.to_json().encode(), 1)
+    begin = time.monotonic()
+    outputs = fingerprint(model)
+    taken = time.monotonic() - begin
+    reorders = tuple(planned_reorders(stored.program))
+    pieces = checksums(model.weights)
+    found = dataclasses.replace(
+        stored, plan=document, pieces=pieces, outputs=outputs, reorders=reorders
+    )
+    return found, taken
 
 
 def _is_plain(model: CompiledModel) -> bool:
@@ -257,6 +313,33 @@ def _is_plain(model: CompiledModel) -> bool:
     kernels = [step for step in model.program.steps if isinstance(step, KernelStep)]
     has_fallback = any(step.spec.kind == HOST for step in kernels)
     return not has_fallback and not model.has_tail and len(model.weights.blocks) == 1
+
+
+class _StoredSpecializer:
+    """Makes more programs of a model for many shapes; its file is read for the first of them."""
+
+    def __init__(self, path: Path, options: Options, program: CompiledModel) -> None:
+        self._path, self._options, self._program = path, options, program
+
+    @cached_property
+    def _specializer(self) -> ModelSpecializer:
+        from stridewise.api.plans import reopened  # noqa: PLC0415 (a start does not need it)
+
+        return reopened(self._path, self._options, self._program.plan)
+
+    def model(self, shapes: Shapes, values: Values) -> CompiledModel:
+        """Return a program for these shapes; see :class:`ModelSpecializer`.
+
+        Raises:
+            PlanError: the file has changed since the model was compiled, or is gone.
+        """
+        return self._specializer.model(shapes, values)
+
+    def batch_outputs(
+        self, shapes: Shapes, values: Values, inputs: frozenset[str]
+    ) -> frozenset[str] | Refusal:
+        """Return the outputs to cut from a larger batch; see :class:`ModelSpecializer`."""
+        return self._specializer.batch_outputs(shapes, values, inputs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -163,6 +163,15 @@ def as_wanted(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return found
 
 
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table("output", "shape", "dtype", "min", "max", "mean", "argmax")
+    for row in rows:
+        numbers = ("-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean"))
+        shape = "x".join(map(str, row["shape"])) or "scalar"
+        table.add_row(row["name"], shape, row["dtype"], *numbers, str(row["argmax"]))
+    return table
+
+
 @click.command()
 @compile_options
 @target_option
@@ -208,20 +217,17 @@ def run(  # noqa: PLR0913 (one parameter an option)
         for name, array in arrays.items()
         if name in graph.inputs
     }
-    # Where no input became a constant, the file itself is compiled, and found again in the store.
-    is_whole = len(graph.inputs) == len(tuple(file.signature))
-    fixed = {name: graph.values[name].shape for name in graph.inputs}
-    compiled: Model = (
-        replace(request, shapes=fixed).compile(quiet=as_json, source=None if is_whole else graph)
-        if target in (None, NATIVE)
-        else compiling.compile(
-            graph,
-            target=target,
-            streams=streams,
-            memory_limit=request.memory_limit,
-            origins=request.origins,
+    if target in (None, NATIVE):
+        # Where no input became a constant, the file itself is compiled, and found in the store.
+        is_whole = len(graph.inputs) == len(tuple(file.signature))
+        fixed = {name: graph.values[name].shape for name in graph.inputs}
+        shaped = replace(request, shapes=fixed)
+        compiled: Model = shaped.compile(quiet=as_json, source=None if is_whole else graph)
+    else:
+        limit, origins = request.memory_limit, request.origins
+        compiled = compiling.compile(
+            graph, target=target, streams=streams, memory_limit=limit, origins=origins
         )
-    )
     inputs = {**random_inputs(graph, seed), **loaded} if random else loaded
     inputs = as_wanted(compiled, inputs)
     outputs = compiled.run(inputs)
@@ -237,12 +243,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
             document["profile"] = [asdict(row) for row in profiled.rows]
         click.echo(json.dumps(document, indent=2))
         return
-    table = Table("output", "shape", "dtype", "min", "max", "mean", "argmax")
-    for row in rows:
-        numbers = ("-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "max", "mean"))
-        shape = "x".join(map(str, row["shape"])) or "scalar"
-        table.add_row(row["name"], shape, row["dtype"], *numbers, str(row["argmax"]))
-    OUT.print(table)
+    OUT.print(_table(rows))
     if output is not None:
         OUT.print(f"saved to {output}", soft_wrap=True)
     if trace is not None:

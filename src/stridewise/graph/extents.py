@@ -128,9 +128,10 @@ class Extent:
 
     def fits(self, extent: int) -> int | None:
         """Return the extent, or the least of a choice that is not below it; None if it is out."""
-        if extent < self.low or (self.high is not None and extent > self.high):
-            return None
-        return next((item for item in self.choice if item >= extent), extent)
+        if self.choice:
+            return next((item for item in self.choice if item >= extent), None)
+        is_over = self.high is not None and extent > self.high
+        return None if extent < self.low or is_over else extent
 
     def __str__(self) -> str:
         limits = ""

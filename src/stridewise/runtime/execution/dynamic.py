@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import index
 from threading import Lock
-from typing import Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,13 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 from stridewise.classes import dataclass
 from stridewise.errors import InputError, UnknownValueError, describe
 from stridewise.graph import InputSpec, Refusal, Signature
-from stridewise.planning import Plan
 from stridewise.profile import Memory, Profile
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.inputs import by_name, of_dtype
 from stridewise.runtime.execution.model import Model
 from stridewise.runtime.execution.programs import ProgramCache
 from stridewise.runtime.execution.streams import Streams
+
+if TYPE_CHECKING:
+    from stridewise.planning import Plan
 
 __all__ = ["DynamicModel", "ProgramInfo", "Programs", "Specializer"]
 
@@ -143,7 +146,7 @@ class DynamicModel(Model):
         self._lock = Lock()
         self._valued: tuple[str, ...] = ()
         self._cuts: dict[Key, frozenset[str] | Refusal] = {}
-        self._last: Plan | None = None
+        self._last: ref[CompiledModel] | None = None
 
     def use_streams(self, streams: Streams) -> None:
         """Share streams with other models: together they run at most that many requests."""
@@ -165,13 +168,14 @@ class DynamicModel(Model):
 
     @property
     def plan(self) -> Plan:
-        """The plan for the shapes of the last call; before any, for the default ones.
+        """The plan of the last call, if its program is kept; otherwise that for the default shapes.
 
         Raises:
             InputError: nothing was run, and there are no default shapes; use :meth:`plan_for`.
         """
-        if self._last is not None:
-            return self._last
+        last = None if self._last is None else self._last()
+        if last is not None:
+            return last.plan
         shapes = self.signature.default()
         missing = [name for name in self._specs if name not in shapes and name not in self._valued]
         if missing or self._valued:
@@ -213,6 +217,20 @@ class DynamicModel(Model):
                 self.prepare(shapes)
         except UnknownValueError:
             return  # recorded; the value comes with the first call
+
+    def adopt(self, shapes: Shapes, program: CompiledModel) -> None:
+        """Keep a program that was made elsewhere; it depends on no values."""
+        program.use_streams(self._streams)
+        self._cache.get(_key(shapes, {}), lambda: program)
+        self._last = self._last or ref(program)
+
+    def first_program(self) -> tuple[Shapes, CompiledModel] | None:
+        """Return the only program and its shapes; None if there are others, or it has values."""
+        programs = self._cache.models()
+        if len(programs) != 1 or self._valued:
+            return None
+        (shapes, _), program, _ = programs[0]
+        return dict(shapes), program
 
     def program_for(
         self, shapes: GivenShapes, values: Mapping[str, ArrayLike] | None = None
@@ -261,7 +279,7 @@ class DynamicModel(Model):
         models = [model for _, model, _ in self._cache.models()]
         blocks = {id(block): block for model in models for block in model.weights.blocks}
         winograd = {key: size for m in models for key, size in m.weights.winograd.items()}
-        constants = [item for m in models for item in m.plan.graph.constants.values()]
+        constants = [item for model in models for item in model.originals.values()]
         originals = {item.key: item.held_nbytes for item in constants}
         return Memory(
             sum(model.memory.arena for model in models),
@@ -349,7 +367,7 @@ class DynamicModel(Model):
         arrays = self._arrays(inputs)
         own = {name: array.shape for name, array in arrays.items()}
         program, shapes = self._program(own, arrays)
-        self._last = program.plan
+        self._last = ref(program)
         padded = {name: _padded(array, shapes.get(name)) for name, array in arrays.items()}
         given = {**dict(zip(self._arguments, inputs, strict=True)), **padded}
         found = program(*[given[name] for name in program.input_names])
@@ -380,7 +398,7 @@ class DynamicModel(Model):
     def _make(self, shapes: Shapes, values: Values) -> CompiledModel:
         model = self._specializer.model(shapes, values)
         model.use_streams(self._streams)
-        self._last = self._last or model.plan
+        self._last = self._last or ref(model)
         return model
 
     def _learn(self, valued: Sequence[str], error: UnknownValueError) -> None:

@@ -186,6 +186,11 @@ class CompiledModel(Model):
         return self.call_signature.graph if self._tail is None else self.plan.graph
 
     @property
+    def originals(self) -> Mapping[str, Constant]:
+        """The constants of the graph as they are held; none in a model from the store."""
+        return self._constants
+
+    @property
     def plan(self) -> Plan:
         """The plan; that of a stored model is restored when it is first needed.
 

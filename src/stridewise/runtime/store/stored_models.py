@@ -35,7 +35,7 @@ from stridewise.dtypes import DType
 from stridewise.errors import StridewiseError
 from stridewise.formats import Format
 from stridewise.formats import data as format_module
-from stridewise.graph import Graph, TensorType, Value
+from stridewise.graph import Extent, Graph, InputSpec, Signature, TensorType, Value
 from stridewise.planner.split import Split
 from stridewise.program import Program
 from stridewise.replacing import remove_abandoned, replacing
@@ -51,23 +51,25 @@ from stridewise.tensor.desc import View
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["ModelStore", "Stamp", "StoredModel", "checksums", "settle", "stamp"]
+__all__ = ["ModelStore", "OpenInputs", "Stamp", "StoredModel", "checksums", "settle", "stamp"]
 
 _LOG = logging.getLogger("stridewise")
 _SUFFIX = ".model"
 _HEADER = struct.Struct("<16s32sQ")
-_MAGIC = b"stridewise mdl 6"
+_MAGIC = b"stridewise mdl 7"
 _PAGE = 4096
 _PIECE = 8 << 20
 _LARGEST_DOCUMENT = 1 << 28
-_LATER_S, _POLL_S = 1.0, 0.02
-"""How long a model that was just compiled has the processors for itself, and how often its writer
-looks whether the process ends before."""
+_LATER_S, _LATEST_S, _POLL_S = 1.0, 20.0, 0.05
+"""When the writer of a compiled model begins: in an idle process, and in a busy one. How often it
+looks whether the process is busy, or ends."""
+_IDLE = 0.1
+"""The share of one processor that an idle process uses at most."""
 
 _MODULES = (format_module, program_module)
 _CLASSES = (
-    CallSignature, DType, Format, Graph, KernelSpec, MemorySpec, OutputSums, PostOpSpec, Split,
-    TensorDesc, TensorType, Value, View,
+    CallSignature, DType, Extent, Format, Graph, InputSpec, KernelSpec, MemorySpec, OutputSums,
+    PostOpSpec, Signature, Split, TensorDesc, TensorType, Value, View,
 )  # fmt: skip
 """Classes that a file may hold, beside numbers, texts, tuples and dictionaries."""
 
@@ -83,6 +85,21 @@ def stamp(path: Path | os.DirEntry[str]) -> Stamp:
     """
     found = path.stat()
     return (os.fspath(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInputs:
+    """What callers may ask of a model for many shapes, of which one program is stored.
+
+    Attributes:
+        signature: the inputs, and the shapes that they may have.
+        arguments: names of all inputs in the order of a call.
+        shapes: those of the stored program, by name.
+    """
+
+    signature: Signature
+    arguments: tuple[str, ...]
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,7 @@ class StoredModel:
         costs_digest: digest of these costs.
         outputs: sums of the outputs for seeded inputs.
         reorders: how the core computes its reorders of the program.
+        inputs: those of the model if it is for many shapes; None if it is for one.
         key: the key that it is stored under, as files may be renamed.
         digest: digest of the file that it was read from, weights included; "" for none.
     """
@@ -118,6 +136,7 @@ class StoredModel:
     costs_digest: str
     outputs: Fingerprint
     reorders: tuple[tuple[KernelSpec, PlannedReorder], ...] = ()
+    inputs: OpenInputs | None = None
     key: str = ""
     digest: str = ""
 
@@ -130,12 +149,15 @@ class StoredModel:
             return False
 
 
+_OWN = OpenInputs, StoredModel
+
+
 @cache
 def _known_classes() -> dict[tuple[str, str], type]:
     items = [item for module in _MODULES for item in vars(module).values()]
     types = [item for item in items if isinstance(item, type)]
     own = [item for item in types if item.__module__.startswith("stridewise.")]
-    return {(item.__module__, item.__qualname__): item for item in (*_CLASSES, *own, StoredModel)}
+    return {(item.__module__, item.__qualname__): item for item in (*_CLASSES, *own, *_OWN)}
 
 
 @cache
@@ -346,8 +368,9 @@ class ModelStore:
     ) -> None:
         """Write a model in a thread of its own, while the caller goes on.
 
-        The thread begins a second later, so that it does not slow the first runs of the model. The
-        process does not end before the file is written, and :meth:`find` waits for it.
+        The thread begins when the process is idle, a second later or after 20 seconds at most, so
+        that it does not slow the first runs of the model. The process does not end before the file
+        is written, and :meth:`find` waits for it.
 
         Args:
             key: the model's key.
@@ -358,10 +381,7 @@ class ModelStore:
         path, hurry = self._path(key), threading.Event()
 
         def write() -> None:
-            until = time.monotonic() + _LATER_S
-            while time.monotonic() < until and threading.main_thread().is_alive():
-                if hurry.wait(_POLL_S):
-                    break
+            _wait_until_idle(hurry)
             try:
                 if self.keep(key, make(), weights):
                     check()
@@ -370,6 +390,8 @@ class ModelStore:
             finally:
                 _WRITERS.pop(path, None)
 
+        for _, other in list(_WRITERS.values()):
+            other.set()  # at most one waits, because each holds the weights of its model
         _wait_for(path)
         writer = threading.Thread(target=write, name="stridewise store")
         _WRITERS[path] = writer, hurry
@@ -391,6 +413,18 @@ class ModelStore:
 _WRITERS: dict[Path, tuple[threading.Thread, threading.Event]] = {}
 """The files that this process is writing, by which threads, and what lets these begin at once. In a
 forked child none of the threads is alive."""
+
+
+def _wait_until_idle(hurry: threading.Event) -> None:
+    """Return when the process is idle, ends, or cannot wait any longer."""
+    begin, used = time.monotonic(), time.process_time()
+    last = begin
+    while threading.main_thread().is_alive() and not hurry.wait(_POLL_S):
+        now, total = time.monotonic(), time.process_time()
+        is_idle = total - used < _IDLE * (now - last)
+        if now - begin > (_LATER_S if is_idle else _LATEST_S):
+            return
+        last, used = now, total
 
 
 def _remove(path: Path) -> None:

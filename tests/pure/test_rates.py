@@ -172,6 +172,28 @@ def test_rates_stay_within_the_measured_ones_and_the_estimate(
     assert max(found) <= max(0.0, *measured)
 
 
+def test_the_implementation_with_the_least_expected_loss_is_named():
+    """One that is the fastest for most kernels, and far slower for some, is not a good guess."""
+    texts = ("jit 0.0, brg 0.05", "jit 0.0, brg 0.05", "brg 0.0, jit 0.6", "jit 0.0")
+    known = [Sample(Traits("k", "f", "a", (float(i),)), 0.0, t) for i, t in enumerate(texts[:3])]
+    (rate,) = predicted(known, [Traits("k", "f", "a", (1.0,))])
+    assert rate.implementation == "brg"
+    without = [Sample(s.traits, 0.0, texts[3]) for s in known]
+    (rate,) = predicted(without, [Traits("k", "f", "a", (1.0,))])
+    assert rate.implementation == "jit"
+
+
+@given(st.text(), samples())
+def test_any_text_of_implementations_is_read(text: str, known: list[Sample]):
+    odd = [Sample(s.traits, s.ratio, text) for s in known]
+    for rate in predicted(odd, [sample.traits for sample in odd]):
+        assert rate.implementation in {
+            "",
+            *text.split(", "),
+            *(item.rpartition(" ")[0] for item in text.split(", ")),
+        }
+
+
 def memory(tag: str, *dims: int) -> MemorySpec:
     return MemorySpec(dims, tag)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from stridewise.program import KernelStep
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.tuning.plan_race import Outcome
+from stridewise.runtime.tuning.plan_race import Outcome, Runs
 from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["Clock"]
@@ -25,7 +25,7 @@ class Clock:
         self,
         models: Mapping[str, CompiledModel],
         until: float | None = None,
-        ran: Mapping[str, Sequence[float]] | None = None,
+        ran: Mapping[str, Runs] | None = None,
     ) -> Outcome:
         del until, ran
         self.asked.append(set(models))

@@ -24,7 +24,9 @@ from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.cost_file import cache_path
 from stridewise.runtime.tuning.doubts import doubts
 from stridewise.runtime.tuning.kernel_times import KernelTimes
+from stridewise.runtime.tuning.layers import LAYERS, layers, sizes_of
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle
+from stridewise.runtime.tuning.trained_layers import TRAINED
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.onednn.traits import traits_of
@@ -305,33 +307,61 @@ def test_doubts_are_about_kernels_that_may_change_the_plan(tmp_path: Path):
     assert not set(doubts(measured, oracle.deviations)) & set(uncertain)
 
 
+def numbered(count: int) -> list[tuple[int, Graph]]:
+    return list(islice(enumerate(layers()), count))
+
+
+ALL = (*LAYERS, *TRAINED)
+
+
 def test_bfloat16_layers_cover_joined_kernels_shuffles_and_inner_reorders(tmp_path: Path):
     """Every kind of bfloat16 layer comes up, and no kernel runs."""
     machine = dataclasses.replace(this_machine(1), isa="AVX512_CORE_BF16")
     target = onednn_cpu(machine, dtype="bfloat16")
     times = KernelTimes(machine, target, CostCache(machine, tmp_path))
-    numbered = islice(enumerate(calibrate.layers(), 1), 43 * 7)
-    halves = {graph.name: graph for number, graph in numbered if number % 7 >= 4}
-    assert halves.keys() == calibrate.LAYERS.keys()
+    halves = {graph.name: graph for number, graph in numbered(55 * 7) if number % 7 >= 4}
+    assert halves.keys() == set(ALL)
     kernels = {
         name: calibrate.kernels_of(halves[name], times, target)
-        for name in ("expanded swish", "shuffled", "chain")
+        for name in ("expanded swish", "shuffled", "chain", "trained 3x3")
     }
     joined = [s for s in kernels["expanded swish"] if s.kind == "expand_depthwise"]
     assert any(s.function_values for s in joined)
     assert any(s.kind == "shuffle" for s in kernels["shuffled"])
     families = {traits_of(s).family for s in kernels["chain"] if s.kind == "reorder"}
     assert "bf16 blocked > bf16 channels-last" in families
+    gradients = [s for s in kernels["trained 3x3"] if s.kind == "conv_weight_gradient"]
+    assert any(src.dtype == "bf16" for s in gradients if (src := s.memory("src")) is not None)
+
+
+def test_layers_of_steps_offer_the_kernels_of_training(tmp_path: Path):
+    """What a training step of a network with batch norms runs has samples of its kind."""
+    target = onednn_cpu(this_machine(1))
+    times = KernelTimes(this_machine(1), target, CostCache(this_machine(1), tmp_path))
+    found = {
+        spec.kind
+        for _, graph in numbered(55)
+        if graph.name in TRAINED
+        for spec in calibrate.kernels_of(graph, times, target)
+    }
+    assert found >= {
+        "batch_norm_gradient", "batch_norm_training", "conv_weight_gradient",
+        "depthwise_weight_gradient", "fitted_convolution", "fitted_deconvolution",
+        "fitted_winograd", "fused_batch_norm", "fused_batch_norm_gradient", "pooling_gradient",
+        "transposed_depthwise", "winograd_weight_gradient",
+    }  # fmt: skip
+
+
+def test_every_family_comes_up_with_cold_and_warm_weights():
+    ways = {(graph.name, number // 2 % 2) for number, graph in numbered(4 * 55)}
+    assert ways >= {(name, way) for name in ALL for way in (0, 1)}
 
 
 def test_every_family_of_layers_has_sizes_of_the_whole_range():
-    sizes = [
-        [calibrate._size(begin * calibrate._APART + visit) for visit in range(1, 9)]
-        for begin in range(len(calibrate.LAYERS))
-    ]
-    for found in sizes:
+    for family in range(len(ALL)):
+        found = list(islice(sizes_of(family), 10))
         for channels in ([s.inputs for s in found], [s.outputs for s in found]):
             assert min(channels) <= 64
-            assert max(channels) >= 256
-        assert min(s.side for s in found) <= 12
+            assert max(channels) >= 192
+        assert min(s.side for s in found) <= 14
         assert max(s.side for s in found) >= 24

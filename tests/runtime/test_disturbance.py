@@ -19,10 +19,11 @@ from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.machine.cpus import available_cpus
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.tuning import kernel_times
-from stridewise.runtime.tuning.calibrate import Calibration, _Queue, kernels_of, layers
+from stridewise.runtime.tuning.calibrate import Calibration, _Queue, kernels_of
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.disturbance import Stopwatch, Waits
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Sampled
+from stridewise.runtime.tuning.layers import layers
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.rates import Sample, Traits

@@ -397,9 +397,11 @@ def test_results_do_not_depend_on_threads():
     np.testing.assert_array_equal(one, three)
 
 
-def test_depthwise_convolutions_keep_their_channels():
-    with pytest.raises(ValueError, match="as many channels in as out, and one bias"):
-        Case(Block(expands=False)).found("blocked", (8, "portable"), [], 0, (False, True))
+def test_each_channel_of_a_depthwise_convolution_has_as_many_results():
+    with pytest.raises(ValueError, match="a multiple of the channels, and one bias"):
+        Case(Block(expands=False, middle=12)).found(
+            "blocked", (8, "portable"), [], 0, (False, True)
+        )
 
 
 def test_post_ops_with_operands_are_refused():

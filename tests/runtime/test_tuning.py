@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stridewise.graph import Graph, Refusal
 from stridewise.planner import derive
@@ -22,7 +24,7 @@ from stridewise.runtime.tuning import plan_race, tuning
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import MeasuringOracle
-from stridewise.runtime.tuning.plan_race import run_in_turn
+from stridewise.runtime.tuning.plan_race import Runs, run_in_turn
 from stridewise.targets.cost import KernelOracle
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.onednn.target import onednn_cpu
@@ -214,6 +216,39 @@ def test_first_runs_do_not_count_and_losers_stop(monkeypatch: pytest.MonkeyPatch
     again = run_in_turn(models, ran=first.runs)
     assert again.times == pytest.approx(wanted)
     assert [model.runs for model in models.values()] == [10 + 9, 10 + 9, 3 + 0]
+
+
+def test_disturbances_of_single_steps_of_long_runs_do_not_count():
+    """Each of two runs is disturbed in another step, and between steps in the first one."""
+    long = Runs([1.9e9, 1.7e9], [[1.2e9, 0.6e9], [0.9e9, 0.8e9]])
+    assert long.undisturbed == pytest.approx(0.9e9 + 0.6e9)
+    short = Runs([1.9e6, 1.7e6], [[1.2e6, 0.6e6], [0.9e6, 0.9e6]])
+    assert short.undisturbed == 1.7e6
+
+
+NS = st.floats(1e8, 1e9)
+
+
+@given(st.lists(st.tuples(st.lists(NS, min_size=3, max_size=3), NS), min_size=1, max_size=4))
+def test_the_undisturbed_time_is_at_most_that_of_the_fastest_run(taken: Any) -> None:
+    steps = [each for each, _ in taken]
+    whole = [sum(each) + between for each, between in taken]
+    found = Runs(whole, steps).undisturbed
+    assert 4e8 * (1 - 1e-9) <= found <= min(whole) * (1 + 1e-9)
+
+
+def test_a_model_that_ran_less_often_catches_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    models: Any = {name: Slow(1.0, clock) for name in ("before", "new")}
+    now = SimpleNamespace(monotonic=lambda: clock[0], perf_counter_ns=lambda: round(1e9 * clock[0]))
+    monkeypatch.setattr(plan_race, "time", now)
+    before = Runs([1e9] * 2, [()] * 2)
+    outcome = run_in_turn(models, 3.0, {"before": before})
+    assert {label: len(runs.whole) for label, runs in outcome.runs.items()} == {
+        "before": 2,
+        "new": 1,
+    }
+    assert len(before.whole) == 2  # what the caller gave stays
 
 
 def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

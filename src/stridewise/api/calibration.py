@@ -18,7 +18,7 @@ __all__ = ["calibrate"]
 def calibrate(
     *,
     threads: int | None = None,
-    seconds: float = 45.0,
+    seconds: float = 55.0,
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:

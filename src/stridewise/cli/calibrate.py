@@ -25,9 +25,9 @@ __all__ = ["calibrate"]
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    default=45.0,
+    default=55.0,
     show_default=True,
-    help="How long to measure.",
+    help="Time limit of the measurements.",
 )
 @click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

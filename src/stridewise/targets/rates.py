@@ -10,6 +10,8 @@ Rasmussen and Williams, *Gaussian Processes for Machine Learning*, equations 2.2
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 
 Array = NDArray[Any]
 
-VERSION = 5
+VERSION = 6
 """Changes with the meaning of traits and with the analytic estimates: samples of other versions are
 ignored."""
 
@@ -50,7 +52,8 @@ class Sample:
     Attributes:
         traits: its traits.
         ratio: logarithm of the measured cost over the estimate.
-        implementation: the fastest one.
+        implementation: all implementations with the part of the fastest one's time that they take
+            longer, as text: ``"jit 0.0, gemm 0.35"``. A name alone stands for the fastest one.
         is_disturbed: whether other work on the machine disturbed the measurement.
     """
 
@@ -69,7 +72,7 @@ class Samples:
         ways: way of each.
         sizes: numbers of each (kernels, numbers), float64.
         ratios: logarithm of the measured cost over the estimate of each (kernels,), float64.
-        implementations: the fastest one of each.
+        implementations: those of each as text; see :class:`Sample`.
         disturbed: whether other work disturbed the measurement of each (kernels,), bool.
     """
 
@@ -128,7 +131,8 @@ _FAR = 2.0
 """A measurement counts less if it is slower than the others let expect by more than so many
 standard deviations."""
 _NEAREST = 32
-_VOTES = 8
+_ABSENT = 0.5
+"""The loss by an implementation that a similar kernel lacks: it may not exist for this one."""
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH
 
 UNKNOWN = Rate(0.0, 1.0, "")
@@ -210,7 +214,7 @@ def predicted(samples: Samples | Sequence[Sample], wanted: Sequence[Traits]) -> 
     # What is far from all samples is no better known than they are.
     mean = np.clip(mean, np.minimum(0.0, ratios.min(axis=1)), np.maximum(0.0, ratios.max(axis=1)))
     deviation = np.sqrt(np.maximum(_NOISE, _PRIOR + _NOISE - explained))
-    voters: list[list[int]] = nearest[:, :_VOTES].tolist()
+    voters: list[list[int]] = nearest.tolist()
     return [
         Rate(float(m), float(d), _elected(traits, known, near, weights))
         for traits, m, d, near, weights in zip(wanted, mean, deviation, voters, cross, strict=True)
@@ -265,17 +269,29 @@ def _groups(way: str) -> str:
     return way.partition(" ")[0]
 
 
-def _elected(traits: Traits, known: Samples, nearest: Sequence[int], weights: Array) -> str:
-    """Return the implementation that most of the nearest samples have; each has a weight.
+@lru_cache(maxsize=4096)
+def _losses(text: str) -> dict[str, float]:
+    """Return implementations, and which part longer than the fastest one they take."""
+    found: dict[str, float] = {}
+    for item in text.split(", "):
+        name, _, loss = item.rpartition(" ")
+        with suppress(ValueError):
+            found[name or loss] = float(loss) if name else 0.0
+    return found
 
-    An implementation that is fast for one family of kernels, or for convolutions without groups,
-    may be a hundred times slower for others. So only samples of the same family and the same kind
-    of groups vote. Without any, the choice is left to the library.
+
+def _elected(traits: Traits, known: Samples, nearest: Sequence[int], weights: Array) -> str:
+    """Return the implementation with the least expected loss.
+
+    The loss is the weighted mean of those of the nearest samples (Nadaraya 1964, Watson 1964). An
+    implementation that is fast for one family of kernels, or for convolutions without groups, may
+    be a hundred times slower for others. So only samples of the same family and the same kind of
+    groups count. Without any, the choice is left to the library.
     """
-    votes: dict[str, float] = {}
-    groups = _groups(traits.way)
-    for sample, weight in zip(nearest, weights[: len(nearest)], strict=True):
+    groups, voters = _groups(traits.way), list[tuple[float, dict[str, float]]]()
+    for sample, weight in zip(nearest, weights, strict=True):
         if known.families[sample] == traits.family and _groups(known.ways[sample]) == groups:
-            name = known.implementations[sample]
-            votes[name] = votes.get(name, 0.0) + float(weight) ** 4
-    return max(votes, key=lambda name: votes[name], default="")
+            voters.append((float(weight) ** 4, _losses(known.implementations[sample])))
+    names = dict.fromkeys(name for _, losses in voters for name in losses)
+    loss = {name: sum(w * losses.get(name, _ABSENT) for w, losses in voters) for name in names}
+    return min(loss, key=lambda name: loss[name], default="")

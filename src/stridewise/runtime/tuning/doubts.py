@@ -13,7 +13,7 @@ __all__ = ["doubts"]
 
 Deviations = Mapping[KernelSpec, float]
 
-_NEGLIGIBLE = 0.005
+_NEGLIGIBLE = 0.0003
 """Expected gain of a measurement, as a part of the time of the plan, that is not worth it."""
 
 

@@ -9,8 +9,9 @@ from stridewise.runtime.tuning.cost_cache import CostCache
 
 __all__ = ["KEPT", "decisive", "digest", "name_of"]
 
-KEPT = "auto 3 "
-"""What the keys of kept costs begin with. The number counts the changes of the analytic model."""
+KEPT = "auto 4 "
+"""What the keys of kept costs begin with. The number counts the changes of the analytic model and
+of predictions."""
 
 
 def digest(text: str) -> str:

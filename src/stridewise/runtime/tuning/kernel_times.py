@@ -154,6 +154,7 @@ class KernelTimes:
         """
         budget_ns = _QUICK_NS if predicts else _BUDGET_NS
         found: dict[KernelSpec, Known] = {}
+        start = time.monotonic()
         for begin in range(0, len(specs), _SAVE_EVERY):
             fresh: dict[KernelSpec, tuple[Entry, ...]] = {}
             disturbed = set[KernelSpec]()
@@ -167,7 +168,11 @@ class KernelTimes:
                     fresh[spec] = self._all(spec, budget_ns, waits)
                     if waits.is_disturbed:
                         disturbed.add(spec)
-                self._again(fresh, disturbed if predicts else fresh, disturbed, until)
+                # Of more kernels than there is time for, each is measured once.
+                done = begin + max(len(fresh), 1)
+                rest_s = (len(specs) / done - 1) * (time.monotonic() - start)
+                wanted = disturbed if _is_past(until, rest_s) else fresh
+                self._again(fresh, wanted, disturbed, budget_ns, until)
             finally:
                 self._store_samples(fresh, disturbed)
                 provisional = {spec: fresh.pop(spec) for spec in disturbed}
@@ -187,7 +192,7 @@ class KernelTimes:
         return self._samples[kind]
 
     def sample(self, specs: Sequence[KernelSpec], until: float) -> Sampled:
-        """Measure kernels in a short time, for predictions only: not as the costs of these.
+        """Measure kernels twice in a short time, for predictions only: not as their costs.
 
         Of a kernel that was measured before, the sample that was not disturbed is kept, or the
         faster one: other work on the machine only ever adds time.
@@ -197,7 +202,7 @@ class KernelTimes:
             until: time of ``time.monotonic`` at which to stop.
         """
         found: dict[KernelSpec, tuple[Entry, ...]] = {}
-        disturbed: list[KernelSpec] = []
+        disturbed = set[KernelSpec]()
         try:
             for spec in specs:
                 if _is_past(until):
@@ -205,10 +210,11 @@ class KernelTimes:
                 waits = Waits(self.machine.threads)
                 found[spec] = self._all(spec, _QUICK_NS, waits)
                 if waits.is_disturbed:
-                    disturbed.append(spec)
+                    disturbed.add(spec)
+            self._again(found, found, disturbed, _QUICK_NS, until)
         finally:
             self._store_samples(found, disturbed, is_least=True)
-        return Sampled(tuple(found), tuple(disturbed))
+        return Sampled(tuple(found), tuple(spec for spec in found if spec in disturbed))
 
     def _store_samples(
         self,
@@ -222,8 +228,8 @@ class KernelTimes:
             name, cost = min(entries, key=lambda entry: entry[1], default=("", 0.0))
             if cost > 0 and not _is_guess(spec, name):
                 traits = traits_of(spec, cold=self.is_cold(spec))
-                ratio = log(cost / self.estimate(spec))
-                samples[self.key(spec)] = Sample(traits, ratio, name, spec in disturbed)
+                ratio, names = log(cost / self.estimate(spec)), _compared(entries, cost)
+                samples[self.key(spec)] = Sample(traits, ratio, names, spec in disturbed)
         self.cache.store_samples(samples, is_least=is_least)
         for sample in samples.values():
             self._samples.pop(sample.traits.kind, None)
@@ -251,9 +257,14 @@ class KernelTimes:
         measured: dict[KernelSpec, tuple[Entry, ...]],
         wanted: Collection[KernelSpec],
         disturbed: set[KernelSpec],
+        budget_ns: int,
         until: float | None,
     ) -> None:
-        """Measure kernels again some time later, until nothing disturbs that, and update both."""
+        """Measure kernels again some time later, until nothing disturbs that, and update both.
+
+        Undisturbed ones are, too, if there is time: what another virtual machine takes of a
+        processor, no counter of this one tells.
+        """
         for trial in range(_TRIALS):
             for spec in tuple(disturbed if trial else wanted):
                 if _is_past(until):
@@ -261,12 +272,17 @@ class KernelTimes:
                 # Of a disturbed measurement nothing is certain, so all implementations compete.
                 rival = inf if spec in disturbed else _RIVAL
                 waits = Waits(self.machine.threads)
-                measured[spec] = self._least(spec, measured[spec], rival, waits)
+                measured[spec] = self._least(spec, measured[spec], rival, budget_ns, waits)
                 if not waits.is_disturbed:
                     disturbed.discard(spec)
 
     def _least(
-        self, spec: KernelSpec, entries: tuple[Entry, ...], rival: float, waits: Waits
+        self,
+        spec: KernelSpec,
+        entries: tuple[Entry, ...],
+        rival: float,
+        budget_ns: int,
+        waits: Waits,
     ) -> tuple[Entry, ...]:
         """Return the lesser times of a measurement and of another one, for close competitors.
 
@@ -274,12 +290,13 @@ class KernelTimes:
             spec: the kernel.
             entries: times of its implementations.
             rival: those slower than the fastest one by more than this factor keep their times.
+            budget_ns: time for each of the others.
             waits: collects the waiting times.
         """
         least = min((cost for _, cost in entries), default=0.0)
         rivals = {n for n, cost in entries if cost <= rival * least and not is_reference(n)}
         return tuple(
-            (name, min(cost, self._timed(spec, name, _BUDGET_NS, waits)))
+            (name, min(cost, self._timed(spec, name, budget_ns, waits)))
             if name in rivals
             else (name, cost)
             for name, cost in entries
@@ -301,12 +318,18 @@ class KernelTimes:
         return undisturbed(samples)
 
 
-def _is_past(until: float | None) -> bool:
-    return until is not None and time.monotonic() >= until
+def _is_past(until: float | None, ahead: float = 0.0) -> bool:
+    return until is not None and time.monotonic() + ahead >= until
 
 
 def _is_guess(spec: KernelSpec, name: str) -> bool:
     return is_reference(name) and spec.flops > _LONG_FLOPS
+
+
+def _compared(entries: Sequence[Entry], least: float) -> str:
+    """Return implementations for a sample, with the part of the least time that each adds."""
+    ranked = sorted(entries, key=lambda entry: entry[1])
+    return ", ".join(f"{name} {cost / least - 1:.3f}" for name, cost in ranked)
 
 
 def _named(spec: KernelSpec, entries: Sequence[Entry], source: Source = "cached") -> Known:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from math import inf
-from statistics import mean
+from statistics import median
 from types import MappingProxyType
 from typing import Any
 
@@ -23,17 +23,40 @@ from stridewise.runtime.tuning.disturbance import Stopwatch
 from stridewise.runtime.tuning.timing import undisturbed
 from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["Observed", "Outcome", "failure", "run_in_turn"]
+__all__ = ["Observed", "Outcome", "Runs", "failure", "run_in_turn"]
 
 _ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 9, 2, 6.0
 _LOST = 1.1
 """Models that took this many times the fastest one are not run again."""
 _LONG_NS = 200_000_000
 """Runs of this time leave the caches in the same state, independent of the state before, and timing
-their steps adds little."""
+their steps adds little. Hardly one of them is undisturbed from its begin to its end, but most of
+their steps are in one of two runs."""
 
 Observed = dict[tuple[KernelSpec, str], float]
 """Nanoseconds that an implementation of a kernel took inside a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Times of the runs of one model in nanoseconds.
+
+    Attributes:
+        whole: of each run.
+        steps: of each step of the runs whose steps were timed; those of long runs are as many as
+            there are runs.
+    """
+
+    whole: list[float] = field(default_factory=list[float])
+    steps: list[Sequence[float]] = field(default_factory=list[Sequence[float]])
+
+    @property
+    def undisturbed(self) -> float:
+        """The undisturbed time of a run."""
+        if min(self.whole) < _LONG_NS:
+            return undisturbed(self.whole)
+        between = (taken - sum(run) for taken, run in zip(self.whole, self.steps, strict=True))
+        return sum(map(undisturbed, zip(*self.steps, strict=True))) + min(between)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +64,16 @@ class Outcome:
     """The outcome of a plan race.
 
     Attributes:
-        times: undisturbed nanoseconds of a whole run, by label.
-        observed: mean over all places of the undisturbed time that each kernel took there.
+        times: undisturbed nanoseconds of a run, by label.
+        observed: median over all places of the undisturbed time that each kernel took there.
         is_disturbed: whether other work on the machine took a relevant part of the time.
-        runs: nanoseconds of the runs, by label.
+        runs: times of all runs, by label.
     """
 
     times: Mapping[str, float]
     observed: Observed
     is_disturbed: bool
-    runs: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    runs: Mapping[str, Runs] = field(default_factory=dict[str, Runs])
 
 
 def _made_up_inputs(signature: CallSignature) -> list[NDArray[Any]]:
@@ -76,7 +99,9 @@ def failure(model: CompiledModel) -> str:
     return ""
 
 
-def _observe(model: CompiledModel, samples: Sequence[Sequence[int]], into: dict[Any, Any]) -> None:
+def _observe(
+    model: CompiledModel, samples: Sequence[Sequence[float]], into: dict[Any, Any]
+) -> None:
     split = model.program.split
     share = split.lanes / split.parts  # of one part, for which the kernel is
     for index, step in enumerate(model.program.steps):
@@ -91,40 +116,39 @@ def _timed(run: Callable[[], object]) -> int:
     return time.perf_counter_ns() - start
 
 
-def _turn(
-    model: CompiledModel, inputs: Sequence[Any], before: Sequence[float]
-) -> tuple[int, list[list[int]]]:
-    """Return the times of one run and of its steps.
-
-    Args:
-        model: what runs.
-        inputs: its arrays.
-        before: times of its runs in earlier turns.
-    """
-    if not before or before[-1] >= _LONG_NS:
+def _turn(model: CompiledModel, inputs: Sequence[Any], runs: Runs) -> None:
+    """Add the times of one run and of its steps to those of earlier turns."""
+    if not runs.whole or runs.whole[-1] >= _LONG_NS:
         steps: list[list[int]] = []
         taken = _timed(lambda: steps.extend(model.step_times(inputs, 1)))
         if taken >= _LONG_NS:
-            return taken, steps
+            runs.whole.append(taken)
+            runs.steps.extend(steps)
+            return
     else:
         model.run_program(inputs)
-    return _timed(lambda: model.run_program(inputs)), model.step_times(inputs, 1)
+    runs.whole.append(_timed(lambda: model.run_program(inputs)))
+    runs.steps.extend(model.step_times(inputs, 1))
 
 
-def _contenders(whole: Mapping[str, Sequence[float]]) -> list[str]:
-    """Return the models that may be the fastest by the times of their runs, or ran too seldom."""
-    fastest = min((min(times) for times in whole.values() if times), default=inf)
-    return [
-        label
-        for label, times in whole.items()
-        if len(times) < _LEAST_ROUNDS or min(times) <= _LOST * fastest
-    ]
+def _contenders(runs: Mapping[str, Runs]) -> list[str]:
+    """Return the models to run next, those that may be the fastest or ran too seldom.
+
+    Of several, those that ran least: the least of more times is less.
+    """
+    fastest = min((min(item.whole) for item in runs.values() if item.whole), default=inf)
+    found = {
+        label: len(item.whole)
+        for label, item in runs.items()
+        if len(item.whole) < _LEAST_ROUNDS or min(item.whole) <= _LOST * fastest
+    }
+    return [label for label, count in found.items() if count == min(found.values())]
 
 
 def run_in_turn(
     models: Mapping[str, CompiledModel],
     until: float | None = None,
-    ran: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    ran: Mapping[str, Runs] = MappingProxyType({}),
 ) -> Outcome:
     """Run models in turn, a few times each; those that lose run less often.
 
@@ -135,12 +159,12 @@ def run_in_turn(
     Args:
         models: what runs, by label.
         until: time of ``time.monotonic`` after which no turn begins.
-        ran: times of the runs of models that ran before, by label.
+        ran: times of models that ran before, by label.
     """
     # Plans may take their inputs in different formats.
     inputs = {label: _made_up_inputs(model.call_signature) for label, model in models.items()}
-    whole: dict[str, list[float]] = {label: [*ran.get(label, ())] for label in models}
-    steps: dict[str, list[list[int]]] = {label: [] for label in models}
+    known = {label: ran.get(label, Runs()) for label in models}
+    runs = {label: Runs([*item.whole], [*item.steps]) for label, item in known.items()}
     threads = max((model.call_signature.threads for model in models.values()), default=1)
     for label in (name for name in models if name not in ran):
         models[label].run_program(inputs[label])
@@ -150,18 +174,15 @@ def run_in_turn(
         is_over = turn >= 1 and until is not None and now >= until
         if is_over or (turn >= _LEAST_ROUNDS and now - begin > _BUDGET_S):
             break
-        for label in _contenders(whole):
-            taken, samples = _turn(models[label], inputs[label], whole[label])
-            whole[label].append(taken)
-            steps[label] += samples
+        for label in _contenders(runs):
+            _turn(models[label], inputs[label], runs[label])
     is_disturbed = watch.is_disturbed
     places: dict[tuple[KernelSpec, str], list[float]] = {}
-    for label, samples in steps.items():
-        if samples:
-            _observe(models[label], samples, places)
+    for label, item in runs.items():
+        _observe(models[label], item.steps, places)
     return Outcome(
-        {label: undisturbed(times) for label, times in whole.items()},
-        {kernel: mean(times) for kernel, times in places.items()},
+        {label: item.undisturbed for label, item in runs.items()},
+        {kernel: median(times) for kernel, times in places.items()},
         is_disturbed,
-        whole,
+        runs,
     )

@@ -19,7 +19,7 @@ from stridewise.runtime.binding.weights import WeightStore
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
-from stridewise.runtime.tuning.plan_race import Outcome, failure, run_in_turn
+from stridewise.runtime.tuning.plan_race import Outcome, Runs, failure, run_in_turn
 from stridewise.targets.cost import Corrected, KernelOracle
 from stridewise.targets.kernels import KernelSpec
 
@@ -216,7 +216,7 @@ class _Tuning:
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
         self.is_disturbed = False
-        self._runs: dict[str, Sequence[float]] = {}
+        self._runs: dict[str, Runs] = {}
         self.times = self._correct(alone[0])
 
     def _run(self, models: Mapping[str, CompiledModel]) -> Outcome:

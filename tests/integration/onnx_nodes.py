@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from stridewise.errors import ModelError, StridewiseError
 from stridewise.frontends.onnx import import_model
 
-__all__ = ["fails", "make", "node"]
+__all__ = ["computed_branches", "fails", "make", "node"]
 
 
 def make(
@@ -40,6 +40,15 @@ def make(
 
 def node(op: str, *inputs: str, outputs: Sequence[str] = ("y",), **attrs: Any) -> NodeProto:
     return helper.make_node(op, inputs or ("x",), outputs, **{"name": "n", **attrs})
+
+
+def computed_branches(branch: GraphProto) -> tuple[NodeProto, ...]:
+    """Nodes of a conditional whose condition depends on x, with the same graph on both sides."""
+    return (
+        node("ReduceMax", outputs=["greatest"], keepdims=0),
+        node("Cast", "greatest", outputs=["c"], to=TensorProto.BOOL),
+        node("If", "c", then_branch=branch, else_branch=branch),
+    )
 
 
 def fails(model: Any, *parts: str, error: type[StridewiseError] = ModelError, **args: Any) -> None:

@@ -112,7 +112,6 @@ def test_damage_that_no_check_finds_before_the_run_is_an_error_of_the_run() -> N
 @pytest.mark.parametrize(
     ("folded", "constants"),
     [
-        (node("HannWindow", "n", "f"), {"n": 3}),
         (node("LSTM", "s w r", "f", hidden_size=3), {
             "s": weights(1, 1, 4), "w": weights(1, 12, 4), "r": weights(1, 12, 3)}),
         (node("NonMaxSuppression", "b s n", "f"), {
@@ -133,9 +132,7 @@ def test_constants_that_are_not_computed_at_import_are_computed_in_the_run(
 def test_constants_that_grow_are_not_handed_on() -> None:
     nodes = [node("HannWindow", "n", "f"), node("ReduceMax", "f", "m"), node("Add", "x m", "y")]
     given = model(nodes, [info("x", FLOAT, [1, 3])], "y", {"n": 1 << 40})
-    with pytest.raises(
-        sw.MemoryLimitError, match=r"value 'f': expected at most 4\.0 GiB of memory"
-    ):
+    with pytest.raises(sw.MemoryLimitError, match="constants that take at most"):
         sw.load(given, memory_limit=1 << 32)
 
 

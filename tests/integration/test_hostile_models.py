@@ -22,7 +22,7 @@ from stridewise.ops.demand import memory_demand
 from stridewise.runtime.lowering.memory_limit import plan_demand, within_limit
 
 from .models import F32
-from .onnx_nodes import fails, make, node
+from .onnx_nodes import computed_branches, fails, make, node
 
 HUGE = 2**62
 FUZZ = Path(__file__).parent.parent / "data" / "fuzz"
@@ -340,7 +340,7 @@ def test_deep_subgraphs() -> None:
         outer = type(graph)(name="g")
         outer.node.append(helper.make_node("If", ["c"], ["y"], then_branch=graph))
         graph = outer
-    model = make(node("If", "c", then_branch=graph, else_branch=graph), constants={"c": True})
+    model = make(*computed_branches(graph))
     fails(model, "without control flow")
     model.functions.append(helper.make_function("l", "F", ["c"], ["y"], list(graph.node), []))
     with pytest.raises(ModelError):

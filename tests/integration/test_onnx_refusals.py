@@ -12,7 +12,7 @@ from stridewise.errors import ModelError
 from stridewise.frontends.onnx import OPSETS, import_model
 
 from .models import F32
-from .onnx_nodes import fails, make, node
+from .onnx_nodes import computed_branches, fails, make, node
 from .small_models import small_models
 
 SMALL = small_models()
@@ -130,7 +130,7 @@ def test_operators_that_are_not_supported() -> None:
     fails(make(node("RandomNormalLike", "c"), constants={"c": F32([1])}), "'RandomNormalLike'")
     branch = make(node("Relu")).graph
     del branch.input[:]
-    model = make(node("If", "c", then_branch=branch, else_branch=branch), constants={"c": True})
+    model = make(*computed_branches(branch))
     fails(model, "node 'n' (If)", "without control flow", "fixed conditions")
 
 
@@ -141,8 +141,8 @@ def test_local_functions_are_inlined() -> None:
     opsets = [helper.make_opsetid("", 13)]
     model.functions.append(helper.make_function("local", "Twice", ["a"], ["b"], body, opsets))
     assert [item.op for item in import_model(model).nodes] == ["add"]
-    model.functions[0].opset_import[0].version = 7
-    fails(model, "local functions", "Twice", "onnx.inliner")
+    model.functions[0].opset_import[0].version = 7  # the inliner leaves it, the import does not
+    assert [item.op for item in import_model(model).nodes] == ["add"]
 
 
 def test_element_types_that_are_not_supported() -> None:
@@ -164,9 +164,6 @@ def test_graphs_that_are_not_sound() -> None:
     fails(make(node("Relu"), node("Abs")), "defined once, found another definition of 'y'")
     fails(make(node("Relu"), outputs=["z"]), "output 'z': expected a node that gives it")
     fails(make(node("Add", "x", "")), "node 'n' (Add): expected input 1, found none")
-    model = make(node("Relu"))
-    model.graph.sparse_initializer.add().values.name = "s"
-    fails(model, "dense initializers, found sparse initializer 's'")
 
 
 def test_data_that_do_not_fit_the_shape() -> None:
@@ -206,7 +203,7 @@ REFUSED: list[tuple[str, ModelProto, tuple[str, ...]]] = [
                               constants=stats(), outputs=["y", "m"]),
      ("no use of output 'm'", "evaluation mode")),
     ("pixel norm", make(node("BatchNormalization", "x", *"gbmv", spatial=0),
-                        constants=stats(), opset=8), ("spatial=1, found 0",)),
+                        constants=stats(), opset=8), ("scale of shape [3, 8, 8], found [3]",)),
     ("norm of another width", make(node("BatchNormalization", "x", *"gbmv"), constants=stats(4)),
      ("scale of shape [3], found [4]",)),
     ("negative variance", make(node("BatchNormalization", "x", *"gbmv"),

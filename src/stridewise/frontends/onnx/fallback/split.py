@@ -17,6 +17,7 @@ from stridewise.frontends.onnx.fallback.cluster import Part
 from stridewise.frontends.onnx.fallback.foreign import Survey, node_label, operator_label
 from stridewise.frontends.onnx.fallback.runtime import OnnxPart
 from stridewise.frontends.onnx.reading.importer import Importer
+from stridewise.frontends.onnx.reading.inputs import stored_names
 from stridewise.frontends.onnx.reading.nodes import attempt_node
 from stridewise.frontends.onnx.writing.initializers import inline
 from stridewise.graph import (
@@ -195,7 +196,7 @@ class Split:
 
     def _tail(self, part: Part) -> Tail:
         border = self._border(part)
-        given = {item.name for item in self._survey.model.graph.initializer}
+        given = stored_names(self._survey.model)
         inputs = self._survey.model.graph.input
         return Tail(
             part=self._part(part, border) if part.nodes else None,

@@ -12,6 +12,7 @@ from stridewise.classes import dataclass
 from stridewise.errors import UnsupportedError
 from stridewise.frontends.onnx.fallback import runtime
 from stridewise.frontends.onnx.reading.importer import Importer
+from stridewise.frontends.onnx.reading.inputs import stored_names
 from stridewise.frontends.onnx.reading.proto import OnnxNode, reads_of
 from stridewise.frontends.onnx.reading.tensors import dtype_of_code, is_known
 from stridewise.frontends.onnx.writing.initializers import declare, inline
@@ -26,7 +27,7 @@ _SMALL = 1024
 
 def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
     """Return the inputs that a graph cannot hold: sequences, strings and others."""
-    given = {item.name for item in model.graph.initializer}
+    given = stored_names(model)
     found: dict[str, ValueInfoProto] = {}
     for item in model.graph.input:
         kind = item.type.WhichOneof("value")
@@ -89,7 +90,10 @@ class ValueTypes:
         # Type inference adds the types of outputs.
         graph.output.extend(ValueInfoProto(name=name) for name in node.outputs if name)
         return ModelProto(
-            ir_version=self.model.ir_version, opset_import=self.model.opset_import, graph=graph
+            ir_version=self.model.ir_version,
+            opset_import=self.model.opset_import,
+            functions=self.model.functions,
+            graph=graph,
         )
 
     def constant(self, name: str) -> Array | None:

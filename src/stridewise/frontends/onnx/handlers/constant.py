@@ -30,10 +30,14 @@ _FORMS: dict[str, Callable[[OnnxNode], Array]] = {
 
 
 def _constant(imp: Importer, node: OnnxNode) -> None:
+    if "sparse_value" in node.attrs:
+        tensor = node.proto.attribute[0].sparse_tensor
+        imp.define(node.outputs[0], imp.dense(tensor, node.where))
+        return
     form = next((key for key in _FORMS if key in node.attrs), None)
     if form is None:
         found = ", ".join(node.attrs) or "no attribute"
-        raise node.error(f"one of {', '.join(_FORMS)}", found, "store it as a dense tensor")
+        raise node.error(f"one of {', '.join(_FORMS)}", found)
     imp.define(node.outputs[0], _FORMS[form](node))
 
 

@@ -20,18 +20,30 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 _STATISTICS = ("scale", "bias", "mean", "variance")
 
 
+def _of_pixels(imp: Importer, node: OnnxNode, names: list[str]) -> None:
+    """Normalize each channel of each pixel by statistics of its own, as up to opset 8."""
+    imp.only_first_output(node, "export the model in evaluation mode")
+    x, (scale, bias, mean, variance) = node.required(0), names
+    epsilon = scalar(imp, node, "epsilon", node.number("epsilon", 1e-5), variance)
+    raised = imp.step(node, "raised", "add", [variance, epsilon])
+    factor = imp.step(node, "factor", "div", [scale, imp.step(node, "deviation", "sqrt", [raised])])
+    shift = imp.step(node, "shift", "sub", [bias, imp.step(node, "moved", "mul", [mean, factor])])
+    imp.emit(node, "add", [imp.step(node, "scaled", "mul", [x, factor]), shift])
+
+
 def _batch_norm(imp: Importer, node: OnnxNode) -> None:
     """Source: ONNX, BatchNormalization: y = (x - mean) / sqrt(var + epsilon) * scale + bias."""
-    if not node.integer("spatial", 1):
-        raise node.error("spatial=1", 0, "statistics of every pixel are not supported")
-    x = node.required(0)
-    channels = imp.shape(x)[1:2]
+    x, spatial = node.required(0), node.integer("spatial", 1)
+    channels = imp.shape(x)[1:2] if spatial else imp.shape(x)[1:]
     names = [node.required(index) for index in range(1, 5)]
     for role, name in zip(_STATISTICS, names, strict=True):
         if imp.shape(name) != channels:
             raise node.error(f"{role} of shape {list(channels)}", list(imp.shape(name)))
         if imp.type(name).dtype.name not in FLOATS:
             raise node.error(f"{role} of a float dtype", imp.type(name).dtype)
+    if not spatial:
+        _of_pixels(imp, node, names)
+        return
     if node.integer("training_mode", 0):
         _trained(imp, node, names)
         return

@@ -10,10 +10,11 @@ becomes part of the graph.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import FunctionProto, ModelProto, SparseTensorProto, TensorProto
 
 from stridewise.dtypes import dtype_of
 from stridewise.errors import (
@@ -64,6 +65,8 @@ class Importer:
         trains: whether the graph is to be trained: batch norms in training mode keep running
             statistics in states, and dropout is kept whatever its mode.
         budget: the remaining limit for the computation of constants.
+        reader: reads the tensors of the model.
+        functions: local functions that are not inlined, by domain, name and overload.
     """
 
     def __init__(
@@ -88,9 +91,15 @@ class Importer:
         self.rebatched: set[tuple[int, int]] = set()
         self.trains = False
         self.budget = Budget()
+        self.reader = reader
+        self.functions: dict[tuple[str, str, str], FunctionProto] = {
+            (item.domain, item.name, item.overload): item for item in model.functions
+        }
         self._limit = memory_limit
-        self._reader = reader
         self._initializers: dict[str, TensorProto] = {item.name: item for item in graph.initializer}
+        self._sparse: dict[str, SparseTensorProto] = {
+            item.values.name: item for item in graph.sparse_initializer
+        }
         self._constants: dict[str, Array] = {}
         self._grids: dict[str, Grid] = {}
         self._aliases: dict[str, str] = {}
@@ -99,7 +108,7 @@ class Importer:
         self._outputs = given if outputs is None else tuple(outputs)
         self._reads = {name for node in graph.node for name in reads_of(node)} | set(given)
         self._node_names = Counter(node.name for node in graph.node)
-        self._reserved = self._reads.union(self._initializers)
+        self._reserved = self._reads.union(self._initializers, self._sparse)
         for node in graph.node:
             self._reserved.update(node.output)
 
@@ -117,13 +126,29 @@ class Importer:
         name = self._resolve(name)
         found = self._constants.get(name)
         if found is None and name in self._initializers:
-            found = self._reader.initializer(self._initializers[name])
+            found = self.reader.initializer(self._initializers[name])
             self._constants[name] = found
             self.budget.grow(found.nbytes)
+        elif found is None and name in self._sparse:
+            found = self.dense(self._sparse[name], f"sparse initializer {name!r}")
+            self._constants[name] = found
         return found
 
+    def dense(self, tensor: SparseTensorProto, where: str) -> Array:
+        """Return a sparse tensor with its zeros.
+
+        Raises:
+            MemoryLimitError: it exceeds the budget.
+            ModelError: it cannot be read.
+        """
+        read = self.reader.sparse(tensor, where)
+        self.budget.grow(read.values.nbytes + read.places.nbytes)
+        count = prod(read.shape)
+        self.spend(where, Effort(count * read.values.itemsize, count))
+        return read.dense()
+
     def initializer(self, name: str) -> TensorProto | None:
-        """Return an initializer as the file has it, None for any other value."""
+        """Return a dense initializer as the file has it, None for any other value."""
         return self._initializers.get(self._resolve(name))
 
     def require_const(self, node: OnnxNode, index: int, what: str) -> Array:
@@ -188,9 +213,11 @@ class Importer:
     def known(self, name: str) -> bool:
         """Return whether the name is defined."""
         resolved = self._resolve(name)
-        return any(resolved in table for table in (self._values, self._constants)) or (
-            resolved in self._initializers
-        )
+        return resolved in self._values or self._is_constant(resolved)
+
+    def _is_constant(self, resolved: str) -> bool:
+        tables = (self._constants, self._initializers, self._sparse)
+        return any(resolved in table for table in tables)
 
     def used(self, name: str) -> bool:
         """Return whether a node reads the value, or it is an output."""
@@ -199,10 +226,7 @@ class Importer:
     def all_constant(self, node: OnnxNode) -> bool:
         """Return whether a node has inputs, and all of them are constants."""
         names = [name for name in node.inputs if name]
-        return bool(names) and all(
-            self._resolve(name) in self._constants or self._resolve(name) in self._initializers
-            for name in names
-        )
+        return bool(names) and all(self._is_constant(self._resolve(name)) for name in names)
 
     def axis(self, node: OnnxNode, axis: int, rank: int) -> int:
         """Return an axis counted from the front.
@@ -269,6 +293,22 @@ class Importer:
     def add_value(self, name: str, data: Array) -> None:
         """Define an input of the model as a constant, as its value is given."""
         self._constants[self._claim(name)] = data
+
+    def add_tensor(self, name: str, tensor: TensorProto, where: str) -> None:
+        """Define a tensor of a subgraph as a constant."""
+        data = self.reader.read(tensor, where)
+        self._constants[self._claim(name)] = data
+        self.budget.grow(data.nbytes)
+
+    def reserve(self, hint: str) -> str:
+        """Return a name that no value of the model has or gets."""
+        name = self._fresh(hint)
+        self._reserved.add(name)
+        return name
+
+    def note_reads(self, names: Iterable[str]) -> None:
+        """Note values that nodes read which are not in the model's graph."""
+        self._reads.update(names)
 
     def state(self, name: str) -> str:
         """Return the graph's name of a constant as a state, which no other node has read.

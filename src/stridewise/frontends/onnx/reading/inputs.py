@@ -17,7 +17,7 @@ from stridewise.frontends.onnx.reading.tensors import dtype_of_code
 from stridewise.graph import Extent, InputSpec
 from stridewise.ops.registry import Array
 
-__all__ = ["ModelInput", "given_values", "model_inputs", "resolve_shapes"]
+__all__ = ["ModelInput", "given_values", "model_inputs", "resolve_shapes", "stored_names"]
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -55,6 +55,13 @@ def _extent(dim: int | str) -> Extent:
     return Extent((dim,) if dim else ())
 
 
+def stored_names(model: ModelProto) -> frozenset[str]:
+    """Return the names of values that the file stores, sparse ones included."""
+    graph = model.graph
+    stored = (*graph.initializer, *(item.values for item in graph.sparse_initializer))
+    return frozenset(item.name for item in stored)
+
+
 def model_inputs(model: ModelProto, without: Container[str] = ()) -> tuple[ModelInput, ...]:
     """Return the inputs that a call provides: those without an initializer of the same name.
 
@@ -65,11 +72,11 @@ def model_inputs(model: ModelProto, without: Container[str] = ()) -> tuple[Model
     Raises:
         ModelError: an input is not a tensor, or has a dtype that is not supported.
     """
-    initializers = {item.name for item in model.graph.initializer}
+    stored = stored_names(model)
     return tuple(
         _input(item)
         for item in model.graph.input
-        if item.name not in initializers and item.name not in without
+        if item.name not in stored and item.name not in without
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from stridewise.errors import (
     GraphError,
+    MemoryLimitError,
     ModelError,
     StridewiseError,
     UnknownValueError,
@@ -13,6 +14,13 @@ from stridewise.errors import (
 )
 from stridewise.frontends.onnx.handlers.indices import DATA_DEPENDENT
 from stridewise.frontends.onnx.reading import fold
+from stridewise.frontends.onnx.reading.bodies import (
+    Body,
+    body_of_branch,
+    body_of_function,
+    body_of_operator,
+    import_body,
+)
 from stridewise.frontends.onnx.reading.importer import Importer
 from stridewise.frontends.onnx.reading.legacy import modern
 from stridewise.frontends.onnx.reading.proto import OPSETS, OnnxNode, Undecoded
@@ -95,6 +103,10 @@ def _import_checked(importer: Importer, node: OnnxNode) -> None:
 
 
 def _dispatch(importer: Importer, node: OnnxNode) -> None:
+    function = body_of_function(importer, node)
+    if function is not None:
+        _import_body(importer, node, function)
+        return
     if node.domain == "" and node.opset < OPSETS[0]:
         raise node.unsupported(
             f"an operator of opset {OPSETS[0]} to {OPSETS[1]}",
@@ -105,6 +117,14 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
     if node.domain == "":
         check_schema(node)
     node = modern(importer, node)
+    branch = body_of_branch(importer, node)
+    if branch is not None:
+        _import_body(importer, node, branch)
+    else:
+        _import_operator(importer, node)
+
+
+def _import_operator(importer: Importer, node: OnnxNode) -> None:
     handler = HANDLERS.get(node.domain, {}).get(node.op_type)
     subgraph = any(isinstance(value, Undecoded) for value in node.attrs.values())
     if node.domain == "" and node.op_type in _CONTROL_FLOW:
@@ -117,10 +137,8 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
     constant = node.domain == "" and importer.all_constant(node) and not subgraph
     if constant and fold.fold(importer, node):
         return
-    if handler is None and (not constant or node.op_type in _NOT_A_FUNCTION):
-        raise _unsupported(node)
     if handler is None:
-        fold.by_reference(importer, node)
+        _import_other(importer, node, constant=constant)
         return
     try:
         handler(importer, node)
@@ -129,6 +147,39 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
         if not constant:
             raise
         fold.by_reference(importer, node)
+
+
+def _import_other(importer: Importer, node: OnnxNode, *, constant: bool) -> None:
+    """Import a node without a handler: by ONNX's definition of it, or as a constant."""
+    body = body_of_operator(importer, node)
+    if body is not None:
+        # A definition means ONNX's operators, whatever local functions are named like them.
+        functions, importer.functions = importer.functions, {}
+        try:
+            _import_body(importer, node, body)
+        finally:
+            importer.functions = functions
+    elif constant and node.op_type not in _NOT_A_FUNCTION:
+        fold.by_reference(importer, node)
+    else:
+        raise _unsupported(node)
+
+
+def _import_body(importer: Importer, node: OnnxNode, body: Body) -> None:
+    """Import the nodes that a node stands for.
+
+    Raises:
+        UnsupportedError: one of them is not supported; another runtime may support the node.
+        ModelError: as for :func:`import_node`.
+    """
+    try:
+        import_body(importer, node, body, _import_checked)
+    except (MemoryLimitError, UnknownValueError):
+        raise
+    except ModelError as error:
+        reason = error.reason if isinstance(error, UnsupportedError) else ""
+        message = f"{node.where}: it stands for several nodes; {error}"
+        raise UnsupportedError(message, reason or "one of the nodes that it stands for") from error
 
 
 def _unsupported(node: OnnxNode) -> UnsupportedError:

@@ -41,10 +41,11 @@ def check_model(model: ModelProto, where: str) -> None:
                     fix=f"the file is damaged; {_DAMAGED}",
                 )
     graph = model.graph
+    stored = (*graph.initializer, *(item.values for item in graph.sparse_initializer))
     for what, names in (
         ("input", [item.name for item in graph.input]),
         ("output", [item.name for item in graph.output]),
-        ("initializer", [item.name for item in graph.initializer]),
+        ("initializer", [item.name for item in stored]),
     ):
         name, count = next(iter(Counter(names).most_common(1)), ("", 0))
         if count > 1 and what != "output":
@@ -85,7 +86,8 @@ def _graph_texts(graph: GraphProto) -> Iterator[tuple[str, Iterable[object]]]:
     yield "graph", (graph.name,)
     for info in (*graph.input, *graph.output):
         yield f"value {info.name!r}", _value_texts(info)
-    for tensor in graph.initializer:
+    sparse = [part for item in graph.sparse_initializer for part in (item.values, item.indices)]
+    for tensor in (*graph.initializer, *sparse):
         yield f"initializer {tensor.name!r}", _tensor_texts(tensor)
     for node in graph.node:
         yield _label(node), _node_texts(node)

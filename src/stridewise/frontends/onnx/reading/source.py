@@ -170,25 +170,15 @@ def _check_graph(model: onnx.ModelProto, where: str) -> None:
             found="none",
             fix=f"the file is truncated or not ONNX; {_DAMAGED}",
         )
-    if model.graph.sparse_initializer:
-        name = model.graph.sparse_initializer[0].values.name
-        raise ModelError.at(
-            where,
-            expected="dense initializers",
-            found=f"sparse initializer {name!r}",
-            fix="store it as a dense tensor",
-        )
 
 
 def _inline(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return the model without local functions."""
+    """Return the model without local functions, except those of another opset."""
     try:
         result = inliner.inline_local_functions(model)
     except Exception as error:  # the exceptions of the native inliner are not documented
         text = " ".join(str(error).split()) or type(error).__name__
         raise _not_inlined(model, where, text) from error
-    if result.functions:
-        raise _not_inlined(result, where, "the inliner left them, as for another opset")
     return result
 
 

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-from onnx import TensorProto
+from onnx import SparseTensorProto, TensorProto
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import ModelError, UnsupportedError
 from stridewise.graph.mapped import MappedFile, forget
 from stridewise.ops.registry import Array
 
-__all__ = ["TensorReader", "dtype_of_code", "is_known"]
+__all__ = ["SparseTensor", "TensorReader", "dtype_of_code", "is_known"]
 
 _DTYPES = {
     TensorProto.FLOAT: "float32",
@@ -45,6 +46,8 @@ _FIELDS = {
 }
 _AS_BITS = ("float16", "bfloat16")
 """Types whose elements are stored in typed fields as integers of the same bits."""
+_MOST_PLACES = 2**62
+"""Most elements of a sparse tensor, whose places are numbers of 64 bits."""
 _MAX_RANK = 32
 """Axes of an array, the limit of all versions of NumPy."""
 
@@ -72,6 +75,27 @@ def dtype_of_code(code: int, where: str) -> DType:
             fix="convert the model to float32",
         )
     return dtype_of(name)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTensor:
+    """Elements of a tensor that is 0 elsewhere.
+
+    Attributes:
+        shape: the shape of the whole tensor.
+        places: positions of the elements in row-major order, of type int64.
+        values: the elements.
+    """
+
+    shape: tuple[int, ...]
+    places: Array
+    values: Array
+
+    def dense(self) -> Array:
+        """Return the whole tensor."""
+        found = np.zeros(prod(self.shape), self.values.dtype)
+        found[self.places] = self.values
+        return found.reshape(self.shape)
 
 
 class TensorReader:
@@ -142,6 +166,34 @@ class TensorReader:
         except ValueError:  # no elements, but the product of other extents is too large
             found = f"shape {list(shape)}"
             raise ModelError.at(where, expected="extents that fit an array", found=found) from None
+
+    def sparse(self, tensor: SparseTensorProto, where: str) -> SparseTensor:
+        """Return the elements of a sparse tensor (source: ONNX, SparseTensorProto).
+
+        Indices are places in row-major order, or one row of indices for each element.
+
+        Raises:
+            ModelError: as for :meth:`read`; or indices do not fit the shape, or occur twice.
+        """
+        shape = tuple(int(extent) for extent in tensor.dims)
+        values, indices = self.read(tensor.values, where), self.read(tensor.indices, where)
+        if not shape or min(shape) < 1 or prod(shape) > _MOST_PLACES:
+            expected = f"extents of 1 or more, at most {_MOST_PLACES} elements"
+            raise ModelError.at(where, expected=expected, found=f"shape {list(shape)}")
+        forms = ((values.size,), (values.size, len(shape)))
+        if values.ndim != 1 or indices.dtype != np.int64 or indices.shape not in forms:
+            expected = f"indices of int64 of shape {' or '.join(map(str, forms))}"
+            found = f"{indices.dtype} of {indices.shape}"
+            raise ModelError.at(where, expected=expected, found=found)
+        limits = (prod(shape),) if indices.ndim == 1 else shape
+        columns = indices.reshape(values.size, len(limits))
+        if values.size and ((columns < 0).any() or (columns >= np.array(limits)).any()):
+            found = f"one outside of shape {list(shape)}"
+            raise ModelError.at(where, expected="indices within the tensor", found=found)
+        places = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(columns.T), shape)
+        if np.unique(places).size != places.size:
+            raise ModelError.at(where, expected="one value for each index", found="an index twice")
+        return SparseTensor(shape, places, values)
 
     def forget(self) -> None:
         """Release the resident pages of mapped files."""

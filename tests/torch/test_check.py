@@ -328,6 +328,30 @@ def mixed_pixels(x):
     return rows.unflatten(2, (8, 8))
 
 
+def columns(x):
+    n, _, h, w = x.shape
+    y = torch.linspace(-1, 1, w).expand(n, 1, h, w)
+    return torch.cat([x[:, 1:], y], 1)  # here
+
+
+def resized_in_place(x):
+    out = torch.empty(0)
+    out.resize_(x.shape)  # here
+    out.copy_(x)
+    return out
+
+
+def view_of_flat_memory(x):
+    out = x.new_empty(x.numel())
+    out = out.view(x.shape)  # here
+    out.copy_(x)
+    return out
+
+
+def mapped(x):
+    return torch.vmap(lambda image: image.contiguous() * 2)(x)  # here
+
+
 PLANTED = {
     contiguous: "contiguous(memory_format=torch.channels_last)",
     contiguous_of_a_part: None,
@@ -383,6 +407,10 @@ PLANTED = {
     copied_and_added: "contiguous(memory_format=torch.channels_last)",
     median: None,
     mixed_pixels: None,
+    columns: "y], 1).contiguous(memory_format=torch.channels_last)",
+    resized_in_place: None,
+    view_of_flat_memory: None,
+    mapped: None,
 }
 
 
@@ -421,6 +449,13 @@ def changed(function, patch, folder):
     names = dict(globals())
     exec(compile(text, path, "exec"), names)
     return names[function.__name__]
+
+
+def test_the_image_in_another_order_is_named():
+    (finding,) = checked(columns).findings
+    assert "store image 2 of 2 channels-last" in finding.fix
+    (finding,) = checked(chosen).findings
+    assert "store image 1 of 3" in finding.fix
 
 
 def test_losses_in_volumes():

@@ -279,6 +279,44 @@ def test_gradients_of_inputs_and_hooks():
     assert relative(*gradients) <= TOLERANCE
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_models_of_other_element_types(dtype):
+    x, labels = images()
+
+    def train(net, _own):
+        loss_of(lambda x: net(x.to(dtype)).float(), x, labels).backward()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", st.FallbackWarning)
+        error = both(Net().to(dtype), train, "eager")
+    assert error <= {torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
+
+
+VIEWS = {
+    "repeated": lambda x: x[:4, :1, :1, :1].expand(4, 3, 12, 12),
+    "windows": lambda x: x.as_strided((4, 3, 12, 12), (40, 10, 2, 1)),
+    "gaps": lambda x: x[::2, :, ::2, ::2],
+    "turned": lambda x: x[:4, :, :12, 3:15].transpose(1, 3).contiguous().transpose(1, 3),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_inputs_of_any_strides(view):
+    """The gradient of an input has memory for each element, also where the input has not."""
+    _, labels = images()
+    x, gradients = torch.randn(8, 3, 24, 24), []
+
+    def train(net, _own):
+        leaf = view(x).detach().requires_grad_()
+        loss_of(net, leaf, labels).backward()
+        gradients.append(leaf.grad)
+
+    assert both(Net(), train) <= TOLERANCE
+    assert relative(*gradients) <= TOLERANCE
+    assert gradients[0].stride() == gradients[1].stride()
+
+
 def test_threads_train_at_the_same_time():
     x, labels = images()
     model = Net().eval()

@@ -188,6 +188,13 @@ def test_odd_channels_and_extents_of_one(shape, layout):
     compare(model.to(memory_format=layout), x)
 
 
+@pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d(2)])
+def test_images_without_a_batch(pool):
+    model = nn.Sequential(nn.Conv2d(6, 5, 3), pool, nn.Hardswish())
+    with pytest.warns(st.FallbackWarning, match="found 1"):
+        compare(model, torch.randn(SHAPE[1:]), fallback="eager")
+
+
 def test_volumes():
     model = nn.Sequential(
         nn.Conv3d(3, 5, 3, padding=1, bias=False), nn.BatchNorm3d(5), nn.ReLU(), nn.MaxPool3d(2)

@@ -173,7 +173,7 @@ def test_open_shapes_of_programs():
     for size in (2, 5, 1):
         check(model, module, image(size))
     for wrong in (image(9), image(2, 10)):
-        with pytest.raises(InputError, match=r"argument 'x'.*shape"):
+        with pytest.raises(InputError, match=r"argument 'x'.*shape \(s\d+: 0\.\.8, 3, 9, 9\)"):
             model(wrong)
 
 
@@ -191,12 +191,30 @@ def test_arguments_that_do_not_fit():
         model(image().double())
     with pytest.raises(InputError, match="meta"):
         model(image().to("meta"))
+    with pytest.raises(InputError, match=r"of layout torch\.sparse_coo"):
+        model(image().to_sparse())
     with pytest.raises(InputError, match="found ndarray"):
         model(image().numpy())
     with pytest.raises(InputError, match="arguments as exported"):
         model(image(), image())
     with pytest.raises(InputError, match="names of inputs"):
         compiled(Net().eval(), image(), shapes={"y": (1, 2)})
+
+
+def test_example_inputs_that_are_no_arguments():
+    with pytest.raises(InputError, match=r"positional arguments, found 3: too many"):
+        compiled(Net().eval(), image(), 1.0, 2.0)
+    with pytest.raises(InputError, match="missing a required argument"):
+        compiled(Net().eval())
+
+
+def test_strides_that_lead_out_of_views():
+    class Strided(torch.nn.Module):
+        def forward(self, x):
+            return (x * 2)[:, 1:].as_strided((2, 3), (3, 1), 0)
+
+    with pytest.raises(UnsupportedError, match="lead out of views: as_strided"):
+        compiled(Strided(), image())
 
 
 def test_other_values_than_in_the_example():

@@ -138,6 +138,7 @@ def _modes_of(watch: Watch, change: Change | None) -> tuple[Any, Any]:
     functions: Any = submodule("torch.overrides").TorchFunctionMode
     kind = torch.Tensor
     exits = (kind.numpy, kind.tolist, kind.__array__, kind.__dlpack__)
+    transforms = submodule("torch._C")._functorch.peek_interpreter_stack
 
     class Operators(operators):
         is_changed = False
@@ -164,6 +165,8 @@ def _modes_of(watch: Watch, change: Change | None) -> tuple[Any, Any]:
             del types
             if func in exits:
                 watch.leaves(args[0])
+            if change is not None and transforms() is not None and watch.place == change.place:
+                raise NotImplementedError  # a line within vmap sees fewer axes than its operators
             return func(*args, **(kwargs or {}))
 
     return Operators, Functions

@@ -130,23 +130,23 @@ def is_mixed_up(operator: Any, args: Any, made: Sequence[Any]) -> bool:
     return format_of(found) == "channels_last"
 
 
-def of_operator(row: OperatorLayout, is_mixed: bool, made_at: Place | None) -> Finding:
+def of_operator(row: OperatorLayout, other: int | None, made_at: Place | None) -> Finding:
     """Return the finding of an operator that gives images in another format than it reads.
 
     Args:
         row: the operator.
-        is_mixed: whether it is for the format of one of its images.
+        other: position of the image among ``row.inputs`` for whose format it is; None if there is
+            none.
         made_at: the line that makes that image, if it is known.
     """
     name = _name(row)
-    others = [at for at, found in enumerate(row.inputs) if found in ("contiguous", "strided")]
-    if is_mixed and others:
+    if other is not None:
         made = "" if made_at is None else f", which {made_at} makes,"
         return Finding(
             row,
-            f"{name} reads channels-last and {row.inputs[others[0]]} images; its result is "
+            f"{name} reads channels-last and {row.inputs[other]} images; its result is "
             f"{row.outputs[0]}",
-            f"store image {others[0] + 1} of {len(row.inputs)}{made} channels-last: append "
+            f"store image {other + 1} of {len(row.inputs)}{made} channels-last: append "
             ".contiguous(memory_format=torch.channels_last)",
         )
     return Finding(

@@ -22,7 +22,7 @@ from stridewise.errors import (
     UnsupportedError,
     describe,
 )
-from stridewise.frontends.torch.aliases import Aliases
+from stridewise.frontends.torch.aliases import Aliases, beyond_views
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, Part, Partition, partition
 from stridewise.frontends.torch.values import (
@@ -170,6 +170,9 @@ class Region:
         unset = submodule("torch._subclasses.fake_tensor").unset_fake_temporarily
         with without_collection(), unset(), torch.no_grad(), torch.device("cpu"):
             values = values_of(self.module, args)
+            beyond = beyond_views(self.module.graph, values)
+            if beyond:
+                return self._left(f"strides that lead out of views: {', '.join(beyond)}")
             packed = self._packable(args)
             known = {self._inputs[index]: args[index] for index in packed}
             constants = constants_of(self.module, known, values)

@@ -32,6 +32,7 @@ from stridewise.torch.findings import (
 from stridewise.torch.layouts import (
     Place,
     format_of,
+    is_image,
     is_last,
     is_plain,
     place_now,
@@ -48,6 +49,8 @@ _VIEWS = ("aten._unsafe_view.default", "aten.lift_fresh.default")
 """Operators whose results share memory with operands, though their schemas do not say so."""
 
 _RESTRIDES = "aten.as_strided.default"
+
+_RESIZES = "aten.resize_.default"
 
 _READERS = re.compile(
     r"aten\.(_?convolution|conv\w*|\w*pool\w*|\w*batch_norm\w*|native_group_norm|upsample\w*|"
@@ -148,6 +151,8 @@ class Watch:
         images = [x for x in read if self._is_image(x)]
         if images and images[0] is read[0] and _READERS.match(row.operator):
             self._reads(images[0], made)
+        if row.operator == _RESIZES or (operator.is_view and not row.inputs):
+            self._shaped(row, made)
         if row.operator == _RESTRIDES and images:
             self._restrided(row, images[0], made)
         elif operator.is_view or row.operator in _VIEWS:
@@ -197,6 +202,13 @@ class Watch:
             loss = of_result(note.row)
         self._add(loss, x)
 
+    def _shaped(self, row: OperatorLayout, made: Sequence[Any]) -> None:
+        """Take note of memory without axes of images that becomes an image."""
+        for x in made:
+            note = self._memory.of(x)
+            if is_image(x) and note is not None and not note.is_image:
+                self._memory.note(x, replace(note, row=row))
+
     def _restrided(self, row: OperatorLayout, x: Any, made: Sequence[Any]) -> None:
         """Take note of strides that a program sets itself."""
         if is_last(x) and any(map(is_plain, made)):
@@ -243,8 +255,8 @@ class Watch:
             self._add(known, images[0])
             loss = known
         elif is_direct and any(map(is_plain, made)):
-            is_mixed = is_mixed_up(operator, args, made)
-            loss = known or turned or of_operator(row, is_mixed, self._made_at(args))
+            other = self._other(args) if is_mixed_up(operator, args, made) else None
+            loss = known or turned or of_operator(row, other, self._made_at(args))
         elif loss is None and not is_kept:
             loss = of_result(row)
         if is_direct and loss is not None:
@@ -252,6 +264,12 @@ class Watch:
         for x in made:
             is_lost = is_plain(x) or format_of(x) == "-"
             self._memory.note(x, Note(row, is_image=True, loss=loss if is_lost else None))
+
+    def _other(self, args: Any) -> int | None:
+        """Return the position among images of the first one in another order than channels-last."""
+        images = [x for x in self._tensors(args) if is_image(x)]
+        kinds = [is_last(x) or format_of(x) == "either" for x in images]
+        return None if all(kinds) else kinds.index(False)
 
     def _made_at(self, args: Any) -> Place | None:
         """Return the line that makes an NCHW image, which holds no data of channels-last ones."""

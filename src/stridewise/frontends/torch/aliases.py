@@ -9,7 +9,7 @@ from typing import Any
 
 from stridewise.frontends.torch.library import submodule
 
-__all__ = ["Aliases"]
+__all__ = ["Aliases", "beyond_views", "is_restrided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,39 @@ class Aliases:
             computed[root if shares else node] = None
             views.update(dict.fromkeys(chain if shares else ()))
         return cls(tuple(computed), tuple(views), of_inputs)
+
+
+def is_restrided(node: Any, values: Mapping[Any, Any]) -> bool:
+    """Return whether a node sets strides so that elements are at other indices.
+
+    Strides of axes of one element may differ. An offset counts from the begin of the storage.
+
+    Args:
+        node: of a graph.
+        values: the type of every node's result.
+    """
+    if str(node.target) != "aten.as_strided.default":
+        return False
+    x, found = values[node.args[0]], values[node]
+    offsets = [at for at in (*node.args[3:], *node.kwargs.values()) if at is not None]
+    start = node.args[0].meta["val"].storage_offset()
+    if x.shape != found.shape or any(type(start) is not int or at != start for at in offsets):
+        return True
+    steps = zip(x.shape, x.stride(), found.stride(), strict=True)
+    return any(extent != 1 and old != new for extent, old, new in steps)
+
+
+def beyond_views(graph: Any, values: Mapping[Any, Any]) -> list[str]:
+    """Return the names of nodes that read memory of which their operand is a part.
+
+    A part of a graph passes on the elements of a view, without the memory around them.
+
+    Args:
+        graph: a ``torch.fx`` graph of aten operators.
+        values: the type of every node's result.
+    """
+    found = [node for node in graph.nodes if is_restrided(node, values) and _is_view(node.args[0])]
+    return [node.name for node in found]
 
 
 def _chain(node: Any) -> list[Any]:

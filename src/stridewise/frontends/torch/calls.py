@@ -14,7 +14,7 @@ from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.reader import array_of, tensor_of
 from stridewise.graph import Shapes
 
-__all__ = ["Argument", "ProgramCalls", "order_of"]
+__all__ = ["Argument", "Limits", "ProgramCalls", "least", "most", "order_of"]
 
 Array = NDArray[Any]
 
@@ -52,17 +52,21 @@ class Argument:
             InputError: it does not fit.
         """
         if not isinstance(given, torch.Tensor):
-            raise self._unfit(type(given).__name__)
+            raise self._unfit(type(given).__name__, limits)
         if (
             given.dtype != self.traced.dtype
             or given.device.type != "cpu"
+            or given.layout != torch.strided
             or not limits.fit(given.shape, self.traced.shape)
         ):
-            raise self._unfit(f"{given.dtype} and shape {tuple(given.shape)} on {given.device}")
+            kind = "" if given.layout == torch.strided else f" of layout {given.layout}"
+            found = f"{given.dtype} and shape {tuple(given.shape)} on {given.device}{kind}"
+            raise self._unfit(found, limits)
         return array_of(given.permute(self.order).contiguous())
 
-    def _unfit(self, found: str) -> InputError:
-        expected = f"a tensor of {self.traced.dtype} and shape {tuple(self.traced.shape)} on cpu"
+    def _unfit(self, found: str, limits: Limits) -> InputError:
+        shape = limits.shown(self.traced.shape)
+        expected = f"a tensor of {self.traced.dtype} and shape {shape} on cpu"
         fix = "compile with such example inputs, or with shapes= that leave extents open"
         where = f"argument {self.name!r}"
         return InputError.at(where, expected=expected, found=found, fix=fix)
@@ -84,6 +88,16 @@ class Limits:
         """Return whether a shape is what was exported."""
         return len(shape) == len(wanted) and all(map(self._fits, shape, wanted))
 
+    def shown(self, wanted: Sequence[Any]) -> str:
+        """Return a shape for messages: symbols with what they may be, such as ``b: 1..16``."""
+        known = {
+            str(symbol): f"{least(limits)}..{most(limits)}"
+            for symbol, limits in self._ranges.items()
+            if most(limits) is not None
+        }
+        texts = [f"{n}: {known[str(n)]}" if str(n) in known else str(n) for n in wanted]
+        return f"({', '.join(texts)})"
+
     def _fits(self, extent: int, wanted: Any) -> bool:
         if not isinstance(wanted, torch.SymInt):
             return extent == wanted
@@ -99,6 +113,11 @@ def least(limits: Any) -> int:
     """Return the least extent of a symbol; PyTorch writes 2 for all that have no limit."""
     low = int(limits.lower)
     return 0 if low == 2 else low
+
+
+def most(limits: Any) -> int | None:
+    """Return the greatest extent of a symbol; None if it has no limit."""
+    return int(limits.upper) if limits.upper.is_finite and limits.upper < 1 << 48 else None
 
 
 class ProgramCalls:

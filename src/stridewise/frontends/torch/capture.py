@@ -8,7 +8,7 @@ from typing import Any
 
 from stridewise.errors import InputError, UnsupportedError
 from stridewise.frontends.torch.library import submodule, torch
-from stridewise.frontends.torch.table import HANDLERS
+from stridewise.frontends.torch.table import HANDLERS, decompositions
 from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.graph import Shapes
 from stridewise.graph.extents import parse_shape
@@ -38,8 +38,8 @@ def exported(module: Any, inputs: Any, shapes: Shapes) -> Any:
 
 
 def _decompositions() -> dict[Any, Any]:
-    """Return PyTorch's decompositions for export, but of what has a handler."""
-    table = submodule("torch.export").default_decompositions()
+    """Return PyTorch's decompositions for export, but of what has a handler, and further ones."""
+    table = {**submodule("torch.export").default_decompositions(), **decompositions()}
     return {op: way for op, way in table.items() if str(op) not in HANDLERS}
 
 
@@ -53,6 +53,15 @@ def _export(export: Any, module: Any, inputs: Any, shapes: Shapes) -> Any:
             fix="stridewise.compile(module, (x,))",
         )
     args = _positional(inputs)
+    try:
+        inspect.signature(module.forward).bind(*args)
+    except TypeError as error:
+        raise InputError.at(
+            f"module {name}",
+            expected="example inputs that are its positional arguments",
+            found=f"{len(args)}: {error}",
+            fix="give them in a tuple: (x,) or (x, y)",
+        ) from error
     marks = None
     if shapes:
         args, marks = _opened(module, args, shapes)

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from stridewise.errors import InputError, ModelError, StridewiseError, UnsupportedError, describe
 from stridewise.frontends.source import fixed_shapes
-from stridewise.frontends.torch.calls import Argument, Limits, ProgramCalls, least, order_of
+from stridewise.frontends.torch.aliases import beyond_views
+from stridewise.frontends.torch.calls import Argument, Limits, ProgramCalls, least, most, order_of
 from stridewise.frontends.torch.foreign import add_foreign
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, partition, read_node
@@ -109,8 +110,7 @@ class ProgramReader:
         limits = self._program.range_constraints.get(expression)
         if limits is None:
             return Extent()
-        high = int(limits.upper) if limits.upper.is_finite and limits.upper < 1 << 48 else None
-        return Extent((str(expression),), least(limits), high)
+        return Extent((str(expression),), least(limits), most(limits))
 
     def values(self, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Return values of inputs in their dtypes.
@@ -220,6 +220,11 @@ class ProgramReader:
         module = self._program.graph_module
         tensors = self._examples(shapes)
         types = self._types(tensors)
+        beyond = beyond_views(module.graph, types)
+        if beyond:
+            found = f"strides that lead out of views: {', '.join(beyond)}"
+            where, expected = f"model {self.name!r}", "views of elements that their operand has"
+            raise UnsupportedError(describe(where, expected=expected, found=found), found)
         known = dict(self._state)
         for node, item in self._users.items():
             if item.name in given:

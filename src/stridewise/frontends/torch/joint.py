@@ -25,8 +25,8 @@ from stridewise.frontends.torch.values import UNSET, resolved
 __all__ = ["divided", "training_decompositions"]
 
 
-def _max_pool_backward(gradient: Any, x: Any, *window: Any) -> Any:
-    count = x.dim() - 2
+def _max_pool_backward(gradient: Any, x: Any, kernel: Sequence[int], *more: Any) -> Any:
+    count, window = max(len(kernel), x.dim() - 2), (kernel, *more)  # there may be no batch axis
     forward = getattr(torch.ops.aten, f"max_pool{count}d_with_indices").default
     backward = getattr(torch.ops.aten, f"max_pool{count}d_with_indices_backward").default
     return backward(gradient, x, *window, forward(x, *window)[1])
@@ -52,9 +52,14 @@ def _group_norm_backward(
     return _dense(aten.native_group_norm_backward.default(*operands), x)
 
 
+def _statistics_type(x: Any) -> Any:
+    """Return the element type of statistics, which is float32 for narrower images."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
 def _batch_norm(x: Any, weight: Any, bias: Any, epsilon: float) -> Any:
     own = torch.ops.aten._native_batch_norm_legit.no_stats
-    axes, wide = [0, *range(2, x.dim())], x.float()
+    axes, wide = [0, *range(2, x.dim())], x.to(_statistics_type(x))
     variance = wide.var(axes, correction=0)
     unbiased = variance * (x.numel() / max(x.numel() - x.shape[1], 1))
     return own(x, weight, bias, True, 0.0, epsilon)[0], wide.mean(axes), variance, unbiased
@@ -69,10 +74,14 @@ def _batch_norm_backward(
     epsilon: float,
     mask: Sequence[bool],
 ) -> Any:
+    wide, row = _statistics_type(x), x if weight is None else weight
     inverse = (variance + epsilon).rsqrt()
+    given = (gradient, x, weight, None, None, mean, inverse)
+    given = [None if item is None else item.to(wide) for item in given]
     own = torch.ops.aten.native_batch_norm_backward.default
-    found = own(gradient, x, weight, None, None, mean, inverse, True, epsilon, mask)
-    return _dense(found, x)
+    found = own(*given, True, epsilon, mask)
+    types = (x.dtype, row.dtype, row.dtype)
+    return _dense([i if i is None else i.to(t) for i, t in zip(found, types, strict=True)], x)
 
 
 def _masked_batch_norm_backward(gradient: Any, x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
@@ -316,6 +325,13 @@ def _is_fixed(tensor: Any) -> bool:
     return not any(isinstance(n, torch.SymInt) for n in (*tensor.shape, *tensor.stride()))
 
 
+def _is_dense(tensor: Any) -> bool:
+    """Return whether a tensor has neither gaps nor repeated elements, as far as it is known."""
+    if _is_fixed(tensor):
+        return Border.of(tensor).is_dense
+    return not any(isinstance(step, int) and step == 0 for step in tensor.stride())
+
+
 def _of_strided(node: Any) -> None:
     """Write a tensor that is taken for one of other strides as a view."""
     source, size, stride = node.args[:3]
@@ -423,11 +439,13 @@ def _drawn(target: Any, *args: Any) -> Any:
 
 
 def _shape_gradients(backward: Any, primals: Sequence[Any]) -> None:
-    """Note for each gradient of an input that it has the strides of the input."""
+    """Note for each gradient of a dense input that it has the strides of the input."""
     (results,) = next(node for node in backward.graph.nodes if node.op == "output").args
     for result, primal in zip(results, primals, strict=False):
         known = isinstance(result, submodule("torch.fx").Node) and result.op == "call_function"
         if known and len(result.users) == 1 and isinstance(primal, torch.Tensor):
+            if not _is_dense(primal):
+                continue  # its gradient has memory for each element
             found = result.meta["val"]
             if isinstance(found, torch.Tensor) and found.shape == primal.shape:
                 strided = torch.empty_strided(primal.shape, primal.stride(), dtype=found.dtype)

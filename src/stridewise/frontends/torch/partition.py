@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stridewise.errors import StridewiseError, UnsupportedError
+from stridewise.frontends.torch.aliases import is_restrided
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import BOOL, FLOATS, Reader, Traced, type_of
 from stridewise.frontends.torch.table import HANDLERS, VIEWS
@@ -141,6 +142,8 @@ def _reason(node: Any, constants: Values, values: Values) -> str | None:
     found = _type_reason(node, constants, values)
     if found is not None:
         return found
+    if is_restrided(node, values):
+        return "strides that read other elements"
     reader, made = Reader("trial"), dict[Any, Any]()
     for read in node.all_input_nodes:
         if read not in constants and isinstance(values[read], torch.Tensor):

@@ -47,6 +47,10 @@ _MOVES = frozenset({"concat", "expand", "identity", "reshape", "slice", "tile", 
 """Operators whose results are elements of their operands: truth values stay such."""
 
 
+_LOGIC = ("maximum", "minimum", "mul")
+"""Operators that give 0 and 1 for such."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A value of the graph that is being built.
@@ -220,7 +224,8 @@ class Reader:
     def arithmetic(self, op: str, a: Operand, b: Operand) -> Traced:
         """Add an operator of two operands in the type that they have in common."""
         dtype = self.common(a, b)
-        return self.emit(op, [self.cast(a, dtype), self.cast(b, dtype)])
+        found = self.emit(op, [self.cast(a, dtype), self.cast(b, dtype)])
+        return replace(found, dtype=BOOL) if dtype == BOOL and op in _LOGIC else found
 
     def truth(self, op: str, *operands: Operand) -> Traced:
         """Add a comparison."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from stridewise.frontends.torch.encoder import encoder_layer
 from stridewise.frontends.torch.handlers import (
     activation,
     conv,
@@ -49,13 +50,15 @@ VIEWS = frozenset(shape.VIEWS)
 """Names of operators that compute nothing."""
 
 _DECOMPOSED = (
-    "frobenius_norm", "glu", "logaddexp", "logit", "square", "std_mean",
+    "frobenius_norm", "glu", "huber_loss", "logaddexp", "logit", "mse_loss", "norm",
+    "smooth_l1_loss", "square", "std_mean",
 )  # fmt: skip
 """Operators whose parts have counterparts. Others would only fall into more parts."""
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return PyTorch's own decompositions of the operators that have no counterpart as a whole."""
+    """Return decompositions, most of them PyTorch's, of operators without a counterpart."""
     aten = torch.ops.aten
     wanted = [getattr(aten, name) for name in _DECOMPOSED if hasattr(aten, name)]
-    return submodule("torch._decomp").get_decompositions(wanted)
+    found = submodule("torch._decomp").get_decompositions(wanted)
+    return {**found, aten._transformer_encoder_layer_fwd.default: encoder_layer}

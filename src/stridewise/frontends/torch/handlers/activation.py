@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, log
 
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Traced
 
@@ -75,6 +75,13 @@ def _power(r: Reader, x: Operand, exponent: float) -> Traced:
     return r.emit("power", [x], alpha=float(exponent))
 
 
+def _log(base: float) -> Handler:
+    def handler(r: Reader, x: Operand) -> Traced:
+        return r.emit("mul", [r.emit("log", [x]), 1 / log(base)])
+
+    return handler
+
+
 def _rsqrt(r: Reader, x: Operand) -> Traced:
     return r.emit("reciprocal", [r.emit("sqrt", [x])])
 
@@ -120,6 +127,8 @@ HANDLERS: dict[str, Handler] = {
     "aten.hardtanh.default": _hardtanh,
     "aten.leaky_relu.default": _leaky_relu,
     "aten.log.default": _plain("log"),
+    "aten.log10.default": _log(10),
+    "aten.log2.default": _log(2),
     "aten.log_sigmoid_forward.default": _log_sigmoid,
     "aten.mish.default": _plain("mish"),
     "aten.neg.default": _plain("neg"),

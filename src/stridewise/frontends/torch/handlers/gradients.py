@@ -221,6 +221,11 @@ def _convolution(
     return _masked(_gradients(r, op, gradient, [x, weight], attrs=attrs), mask)
 
 
+def _window_axes(r: Reader, x: Operand, kernel: Sequence[int]) -> int:
+    """Return over how many axes windows extend; one number may stand for all of them."""
+    return max(len(kernel), len(r.shape(x)) - 2)
+
+
 def _max_pool(
     r: Reader,
     gradient: Operand,
@@ -231,7 +236,7 @@ def _max_pool(
     dilation: Sequence[int],
     ceil: bool,
 ) -> Traced:
-    attrs = windows(r, x, len(r.shape(x)) - 2, kernel, stride, padding, dilation, ceil)
+    attrs = windows(r, x, _window_axes(r, x, kernel), kernel, stride, padding, dilation, ceil)
     return _gradient(r, "max_pool", gradient, [x], attrs=attrs)
 
 
@@ -246,7 +251,7 @@ def _avg_pool(
     count_padding: bool,
     divisor: int | None,
 ) -> Traced:
-    count = len(r.shape(x)) - 2
+    count = _window_axes(r, x, kernel)
     window = (kernel, stride, padding, ceil, count_padding, divisor)
     attrs, factors = avg_windows(r, x, *window, count=count)
     for factor in factors:

@@ -28,10 +28,28 @@ def _scattered(
     axis = r.axis(x, dim)
     extent = r.shape(x)[axis]
     begin, stop, _ = slice(start, end, step).indices(extent)
-    if step != 1:
-        raise r.refuse("a slice with a step")
-    pieces = [r.cut(x, axis, 0, begin), source, r.cut(x, axis, max(begin, stop), extent)]
+    count = len(range(begin, stop, step))
+    if not count:
+        return r.emit("identity", [x])
+    last = begin + (count - 1) * step
+    pieces = [
+        r.cut(x, axis, 0, begin),
+        source if step == 1 else _between(r, r.cut(x, axis, begin, last), source, axis, step),
+        r.cut(x, axis, last + 1, extent),
+    ]
     return joined(r, [piece for piece in pieces if r.shape(piece)[axis]], axis)
+
+
+def _between(r: Reader, x: Operand, source: Operand, axis: int, step: int) -> Traced:
+    """Put slices of a source in place of each first of ``step`` slices, and one behind them."""
+    shape, count = r.shape(x), r.shape(source)[axis] - 1
+    final = r.cut(source, axis, count, count + 1)
+    if not count:
+        return final
+    groups = r.reshape(x, (*shape[:axis], count, step, *shape[axis + 1 :]))
+    firsts = unsqueezed(r, r.cut(source, axis, 0, count), axis + 1)
+    merged = joined(r, [firsts, r.cut(groups, axis + 1, 1, step)], axis + 1)
+    return joined(r, [r.reshape(merged, shape), final], axis)
 
 
 def _select_scatter(r: Reader, x: Operand, source: Operand, dim: int, index: int) -> Traced:
@@ -75,6 +93,8 @@ def _indexed(r: Reader, x: Operand, indices: Sequence[Operand | None]) -> Traced
 
 HANDLERS: dict[str, Handler] = {
     "aten.copy.default": _copied,
+    "aten.fill.Scalar": _copied,
+    "aten.fill.Tensor": _copied,
     "aten.index.Tensor": _indexed,
     "aten.index_select.default": _picked,
     "aten.select_scatter.default": _select_scatter,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import inf, sqrt
 
+from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
 
 __all__ = ["HANDLERS"]
@@ -44,10 +45,10 @@ def _attention(
     scale: float | None,
 ) -> Traced:
     """Source: PyTorch, ``scaled_dot_product_attention``: softmax(q k^T * scale + mask) v."""
-    if causal:
-        raise r.refuse("a causal mask")
     factor = 1 / sqrt(r.shape(query)[-1]) if scale is None else scale
     scores = r.emit("matmul", [_scaled(r, query, factor), key], trans_b=1)
+    if causal:
+        mask = torch.full(scores.shape[-2:], -inf).triu(1)
     if mask is not None:
         scores = r.arithmetic("add", scores, mask)
     weights = r.emit("softmax", [scores], axis=len(scores.shape) - 1)

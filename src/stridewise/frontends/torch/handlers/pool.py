@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.frontends.torch.handlers.shape import batched
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
 from stridewise.graph import Attr
@@ -170,8 +171,6 @@ def adaptive_windows(shape: Sequence[int], wanted: Sequence[int]) -> dict[str, A
 
 def _adaptive_avg_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Traced:
     shape = r.shape(x)
-    if len(shape) != len(wanted) + 2:
-        raise r.refuse("an image without a batch axis")
     if all(count == 1 for count in wanted):
         return r.emit("reduce_mean", [x], axes=tuple(range(2, len(shape))), keepdims=1)
     found = adaptive_windows(shape, wanted)
@@ -187,8 +186,6 @@ def averaged(r: Reader, x: Operand, matrices: Sequence[Matrix]) -> Operand:
 
 
 def _adaptive_max_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Results:
-    if len(r.shape(x)) != len(wanted) + 2:
-        raise r.refuse("an image without a batch axis")
     even = _even(r.shape(x), wanted)
     if even is not None:
         return r.emit("max_pool", [x], **even), None
@@ -199,14 +196,19 @@ def _adaptive_max_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Results:
     return x, None
 
 
+_POOLS: dict[str, tuple[Handler, int]] = {
+    "aten._adaptive_avg_pool2d.default": (_adaptive_avg_pool, 2),
+    "aten._adaptive_avg_pool3d.default": (_adaptive_avg_pool, 3),
+    "aten.adaptive_max_pool2d.default": (_adaptive_max_pool, 2),
+    "aten.adaptive_max_pool3d.default": (_adaptive_max_pool, 3),
+    "aten.avg_pool1d.default": (partial(_avg_pool, count=1), 1),
+    "aten.avg_pool2d.default": (partial(_avg_pool, count=2), 2),
+    "aten.avg_pool3d.default": (partial(_avg_pool, count=3), 3),
+    "aten.max_pool2d_with_indices.default": (partial(_max_pool, count=2), 2),
+    "aten.max_pool3d_with_indices.default": (partial(_max_pool, count=3), 3),
+}
+"""Handlers with the number of spatial axes."""
+
 HANDLERS: dict[str, Handler] = {
-    "aten._adaptive_avg_pool2d.default": _adaptive_avg_pool,
-    "aten._adaptive_avg_pool3d.default": _adaptive_avg_pool,
-    "aten.adaptive_max_pool2d.default": _adaptive_max_pool,
-    "aten.adaptive_max_pool3d.default": _adaptive_max_pool,
-    "aten.avg_pool1d.default": partial(_avg_pool, count=1),
-    "aten.avg_pool2d.default": partial(_avg_pool, count=2),
-    "aten.avg_pool3d.default": partial(_avg_pool, count=3),
-    "aten.max_pool2d_with_indices.default": partial(_max_pool, count=2),
-    "aten.max_pool3d_with_indices.default": partial(_max_pool, count=3),
+    name: batched(handler, spatial + 2) for name, (handler, spatial) in _POOLS.items()
 }

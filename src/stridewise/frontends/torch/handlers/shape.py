@@ -17,7 +17,7 @@ from stridewise.frontends.torch.reader import (
     type_of,
 )
 
-__all__ = ["HANDLERS", "VIEWS", "expanded", "joined", "unsqueezed"]
+__all__ = ["HANDLERS", "VIEWS", "batched", "expanded", "joined", "unsqueezed"]
 
 
 def _same(r: Reader, x: Operand, *_args: object, **_options: object) -> Traced:
@@ -64,6 +64,25 @@ def unsqueezed(r: Reader, x: Operand, axis: int) -> Traced:
     shape = list(r.shape(x))
     shape.insert(axis % (len(shape) + 1), 1)
     return r.reshape(x, shape)
+
+
+def batched(handler: Handler, rank: int) -> Handler:
+    """Return a handler of images that takes one without a batch axis, too.
+
+    Args:
+        handler: takes images first.
+        rank: number of axes of the images.
+    """
+
+    def whole(r: Reader, x: Operand, *args: Any, **options: Any) -> Results:
+        if len(r.shape(x)) != rank - 1:
+            return handler(r, x, *args, **options)
+        found = handler(r, unsqueezed(r, x, 0), *args, **options)
+        if isinstance(found, tuple):
+            return tuple(y and r.reshape(y, y.shape[1:]) for y in found)
+        return r.reshape(found, found.shape[1:])
+
+    return whole
 
 
 def expanded(r: Reader, x: Operand, size: Sequence[int], implicit: bool = False) -> Traced:
@@ -199,25 +218,18 @@ def _flip(r: Reader, x: Operand, dims: Sequence[int]) -> Traced:
     return found
 
 
-def _as_strided(
-    r: Reader, x: Operand, size: Sequence[int], _stride: Sequence[int], offset: int | None = None
-) -> Traced:
-    """Take what only gives axes of one element other strides; see :func:`is_restride`."""
-    if tuple(size) != r.shape(x) or offset:
-        raise r.refuse("strides that read other elements")
-    return _same(r, x)
+def _pixels(op: str) -> Handler:
+    """Return the handler of ``pixel_shuffle`` or its inverse; any axes are ahead of the images."""
 
+    def handler(r: Reader, x: Operand, factor: int) -> Traced:
+        *ahead, channels, height, width = r.shape(x)
+        if len(ahead) == 1:
+            return r.emit(op, [x], block=factor, mode="CRD")
+        images = r.reshape(x, (prod(ahead), channels, height, width))
+        found = r.emit(op, [images], block=factor, mode="CRD")
+        return r.reshape(found, (*ahead, *found.shape[1:]))
 
-def _pixel_shuffle(r: Reader, x: Operand, factor: int) -> Traced:
-    if len(r.shape(x)) != 4:
-        raise r.refuse("an image without a batch axis")
-    return r.emit("depth_to_space", [x], block=factor, mode="CRD")
-
-
-def _pixel_unshuffle(r: Reader, x: Operand, factor: int) -> Traced:
-    if len(r.shape(x)) != 4:
-        raise r.refuse("an image without a batch axis")
-    return r.emit("space_to_depth", [x], block=factor, mode="CRD")
+    return handler
 
 
 def _channel_shuffle(r: Reader, x: Operand, groups: int) -> Traced:
@@ -234,7 +246,7 @@ VIEWS: dict[str, Handler] = {
     "aten._to_copy.default": _copy,
     "aten._unsafe_view.default": _view,
     "aten.alias.default": _same,
-    "aten.as_strided.default": _as_strided,
+    "aten.as_strided.default": _same,
     "aten.clone.default": _same,
     "aten.contiguous.default": _same,
     "aten.detach.default": _same,
@@ -266,8 +278,8 @@ HANDLERS: dict[str, Handler] = {
     "aten.constant_pad_nd.default": _pad,
     "aten.flip.default": _flip,
     "aten.native_channel_shuffle.default": _channel_shuffle,
-    "aten.pixel_shuffle.default": _pixel_shuffle,
-    "aten.pixel_unshuffle.default": _pixel_unshuffle,
+    "aten.pixel_shuffle.default": _pixels("depth_to_space"),
+    "aten.pixel_unshuffle.default": _pixels("space_to_depth"),
     "aten.reflection_pad1d.default": _bordered("reflect"),
     "aten.reflection_pad2d.default": _bordered("reflect"),
     "aten.reflection_pad3d.default": _bordered("reflect"),

@@ -38,11 +38,11 @@ from stridewise.runtime.machine.machine import this_machine
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from training_formats import KINDS, batch_of, different, steps_of, undisturbed, used  # noqa: E402
 from training_profile import shares  # noqa: E402
 from training_race import NETWORKS, Worker, network  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
-KINDS = ("plain", "channels-last", "blocked")
 SEEDS = ("resnet50", "resnext101_32x8d")
 """The networks of the seeds."""
 _PAUSE_S = 0.05
@@ -68,38 +68,12 @@ def interleaved(runs: Mapping[str, Run], rounds: int) -> Samples:
     return found
 
 
-def batch_of(graph: Graph) -> tuple[Any, Any]:
-    """Return images and classes for a network."""
-    rng, shape = np.random.default_rng(0), graph.value(graph.inputs[0]).shape
-    classes = graph.value(graph.outputs[0]).shape[1]
-    return rng.standard_normal(shape, np.float32), rng.integers(0, classes, shape[0])
-
-
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 # --- formats ------------------------------------------------------------------------------------
-
-
-def _trainers(graph: Graph, options: Mapping[str, Any]) -> Iterator[tuple[str, Run]]:
-    """Yield a training step in each kind of format, and as planned."""
-    rule, (x, labels) = sw.SGD(lr=1e-3, momentum=0.9), batch_of(graph)
-    planned = sw.Trainer(graph, optimizer=rule, **options)
-    plan = planned.model.plan
-    for kind in KINDS:
-        found = sw.Trainer(graph, optimizer=rule, plan=plan.uniform(kind), **options)
-        yield kind, partial(found.step, x, labels)
-    yield "planned", partial(planned.step, x, labels)
-
-
-def _models(graph: Graph, options: Mapping[str, Any]) -> Iterator[tuple[str, Run]]:
-    """Yield inference in each kind of format, and as planned."""
-    planned, (x, _) = sw.compile(graph, keep_originals=True, **options), batch_of(graph)
-    for kind in KINDS:
-        yield kind, partial(sw.compile(graph, plan=planned.plan.uniform(kind), **options), x)
-    yield "planned", partial(planned, x)
 
 
 def _evaluated(graph: Graph) -> Graph:
@@ -116,13 +90,19 @@ def formats(options: argparse.Namespace) -> Found:
         large = network(name, options.batch, options.size).graph
         small = network(name, 1, options.size).graph
         parts = {
-            "training": (options.batch, lambda graph=large: _trainers(graph, given)),
-            "inference": (options.batch, lambda graph=large: _models(_evaluated(graph), given)),
-            "latency": (1, lambda graph=small: _models(_evaluated(graph), given)),
+            "training": (options.batch, lambda graph=large: steps_of(graph, given)),
+            "inference": (options.batch, lambda graph=large: used(_evaluated(graph), given)),
+            "latency": (1, lambda graph=small: used(_evaluated(graph), given)),
         }
         for part, (batch, runs) in parts.items():
-            samples = interleaved(dict(runs()), options.rounds)
-            yield f"{name}, {part}, batch {batch}", {"samples_ms": samples, "images": batch}
+            found = dict(runs())
+            record = {
+                "samples_ms": interleaved({k: c.run for k, c in found.items()}, options.rounds),
+                "undisturbed_ms": undisturbed(found, options.rounds),
+                "different_nodes": different(found),
+                "images": batch,
+            }
+            yield f"{name}, {part}, batch {batch}", record
 
 
 def formats_table(records: Records) -> str:
@@ -134,9 +114,16 @@ def formats_table(records: Records) -> str:
         ratio = ms["blocked"] / ms["channels-last"]
         rate = f"{1e3 * record['images'] / ms['planned']:.1f}"
         best = min(ms[kind] for kind in KINDS) / ms["planned"]
-        rows.append([key, *times, rate, f"**{ratio:.2f}**", f"**{best:.2f}**"])
+        cells = [key, *times, rate, f"**{ratio:.2f}**", f"**{best:.2f}**", "-", "-"]
+        if "undisturbed_ms" in record:
+            alone = record["undisturbed_ms"]
+            uniform = min(KINDS, key=lambda kind: alone[kind])
+            cells[-2] = f"**{alone[uniform] / alone['planned']:.3f}**"
+            cells[-1] = f"{record['different_nodes'][uniform]} from {uniform}"
+        rows.append(cells)
     heads = ["network", *(f"{kind}, ms" for kind in KINDS), "planned, ms", "images/s, planned"]
-    return _table([*heads, "channels-last / blocked, speed", "planned / best uniform, speed"], rows)
+    heads += ["channels-last / blocked, speed", "planned / best uniform, speed"]
+    return _table([*heads, "the same of undisturbed steps", "nodes that differ"], rows)
 
 
 # --- operators ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from machine import Limits
 from stridewise.dtypes import dtype_of
 from stridewise.program import CopyStep, KernelStep, Program, Step
 from stridewise.targets.kernels import KernelSpec, MemorySpec
-from stridewise.targets.onednn.depthwise import ALONE
+from stridewise.targets.onednn.depthwise import ALONE, GROUPS
 from stridewise.targets.onednn.depthwise import KIND as EXPANSION
 from stridewise.targets.onednn.winograd import KIND as WINOGRAD
 
@@ -160,7 +160,7 @@ def _kind(spec: KernelSpec) -> str:
         return "Winograd"
     if spec.kind == EXPANSION:  # nearly all operations belong to the 1x1 convolution
         return "direct, 1x1"
-    if spec.kind == ALONE:
+    if spec.kind in (ALONE, GROUPS):
         return "direct, groups"
     weights, dst = spec.memory("weights"), spec.memory("dst")
     if spec.kind in ("convolution", "deconvolution") and weights is not None and dst is not None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.operator_tables import entries
 
 import stridewise as sw
-from stridewise.errors import GraphError
+from stridewise.errors import GraphError, InputError
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import OPS, infer
@@ -391,7 +391,7 @@ def _small() -> Net:
         ("nothing", ["x0"], "expected a known value"),
         ("y", ["x0"], "expected a loss of one float element, found 'y', f64"),
         ("loss", [], "expected a list of one name or more"),
-        ("loss", "x0", "a list of one name or more, each once, found 'x0'"),
+        ("loss", [1], "a list of one name or more"),
         ("loss", ["x0", "x0"], "each once"),
         ("loss", ["other"], "expected values that 'loss' depends on, found 'other'"),
         ("loss", ["whole"], "expected float values, found 'whole', s64"),
@@ -404,6 +404,21 @@ def test_wrong_arguments(loss, wrt, message):
     graph, _ = b.case(b.op("relu", ["x0"], output="y"))
     with pytest.raises(GraphError, match=message):
         sw.grad(graph, loss, wrt)
+
+
+def test_arguments_of_other_types():
+    graph, _ = _small().case("x0")
+    for arguments, message in (
+        (("net.onnx", "loss", ["x0"]), "grad, graph: expected a graph, .* found 'net.onnx'"),
+        ((sw.compile, "loss", ["x0"]), "grad, graph: expected a graph, .* found function"),
+        ((graph, ["loss"], ["x0"]), "grad, loss: expected the name of a value, found list"),
+        ((graph, "loss", "x0"), "grad, wrt: expected names of values, as a list, found 'x0'"),
+        ((graph, "loss", None), "grad, wrt: .* found NoneType"),
+    ):
+        with pytest.raises(InputError, match=message):
+            sw.grad(*arguments)
+    wanted = sw.grad(graph, "loss", ["x0"])
+    assert sw.grad(graph, "loss", dict.fromkeys(["x0"])).outputs == wanted.outputs
 
 
 def test_operators_without_a_rule_are_named():

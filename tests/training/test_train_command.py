@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 import stridewise as sw
+from stridewise.api.checkpoints import read_checkpoint
 from stridewise.cli.train import train
-from stridewise.cli.training_data import pixels
+from stridewise.cli.training_data import Data, batches, pixels
 from stridewise.errors import GraphError, InputError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_shapes.py"
@@ -54,7 +60,59 @@ def test_a_model_is_trained_and_continued(model: Path, data: Path, tmp_path: Pat
     before, after = sw.load(model), sw.load(paths["-o"])
     assert len(before.constants) == len(after.constants)
     again = run(model, data, "--checkpoint", paths["--checkpoint"]).output
-    assert "after 40 steps" in " ".join(again.split())
+    assert "40 of 5 steps are done" in " ".join(again.split())
+
+
+def _written(path: Path) -> int:
+    """Return when a file was written, 0 if there is none."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_training_that_was_killed_ends_as_one_that_was_not(
+    optimizer: str, model: Path, data: Path, tmp_path: Path
+):
+    given = ("--epochs", 30, "--schedule", "cosine", "--seed", 3, "--optimizer", optimizer)
+    run(model, data, *given, "--checkpoint", tmp_path / "whole", "-o", tmp_path / "whole.onnx")
+    part = [model, data, *given, "--checkpoint", tmp_path / "part", "-o", tmp_path / "part.onnx"]
+    code = "import sys; from stridewise.cli.train import train; train(sys.argv[1:])"
+    checkpoint, before = tmp_path / "part", 0
+    for _ in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *map(str, part), "--tune", "model", "--threads", "1"],
+            stdout=subprocess.DEVNULL,
+        )
+        while process.poll() is None and _written(checkpoint) == before:
+            time.sleep(0.001)
+        process.kill()
+        process.wait()
+        before = _written(checkpoint)
+    assert "continued from" in run(*part).output
+    found, wanted = (read_checkpoint(tmp_path / name) for name in ("part", "whole"))
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array)
+    assert (tmp_path / "part.onnx").read_bytes() == (tmp_path / "whole.onnx").read_bytes()
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 9), st.integers(0, 2**48 - 1), st.integers(1, 4), st.data()
+)
+def test_batches_go_on_where_they_ended(count: int, size: int, seed: int, epochs: int, data: Any):
+    items = Data(np.arange(count, dtype=np.float32).reshape(-1, 1), np.arange(count))
+    if size > count:
+        with pytest.raises(InputError, match=f"at least {size} items"):
+            next(batches(items, size, seed, 0, epochs))
+        return
+    whole = [labels.tolist() for _, labels in batches(items, size, seed, 0, epochs)]
+    steps = count // size
+    assert len(whole) == epochs * steps
+    for epoch in range(epochs):  # no item twice
+        drawn = [item for batch in whole[epoch * steps : (epoch + 1) * steps] for item in batch]
+        assert len(set(drawn)) == len(drawn)
+    begin = data.draw(st.integers(0, len(whole) + 3))
+    left = [labels.tolist() for _, labels in batches(items, size, seed, begin, epochs)]
+    assert left == whole[begin:]
 
 
 def test_a_model_is_trained_in_bfloat16(data: Path, tmp_path: Path):
@@ -114,6 +172,7 @@ def test_data_that_do_not_fit(model: Path, data: Path, tmp_path: Path):
         "at least one item": {"x": x[:0], "labels": labels[:0]},
         "arrays x and labels": {"x": x},
         "finite numbers, found NaN": {"x": np.full_like(x, np.nan), "labels": labels},
+        "finite numbers, found NaN or inf": {"x": np.full(x.shape, 1e300), "labels": labels},
         "labels from 0 to 1, as the model has 2 classes, found from 0 to 2": {
             "x": x, "labels": np.array([0, 1, 2, 0]),
         },
@@ -125,8 +184,14 @@ def test_data_that_do_not_fit(model: Path, data: Path, tmp_path: Path):
         np.savez(tmp_path / "wrong.npz", allow_pickle=False, **arrays)
         with pytest.raises(InputError, match=message):
             run(model, tmp_path / "wrong.npz")
-    (tmp_path / "wrong.npz").write_bytes(data.read_bytes()[:100])
-    with pytest.raises(InputError, match="arrays x and labels"):
+    np.save(tmp_path / "one.npy", x)
+    for damaged in (data.read_bytes()[:100], b"", b"text", (tmp_path / "one.npy").read_bytes()):
+        (tmp_path / "wrong.npz").write_bytes(damaged)
+        with pytest.raises(InputError, match="arrays x and labels, found no archive"):
+            run(model, tmp_path / "wrong.npz")
+    middle = data.read_bytes()
+    (tmp_path / "wrong.npz").write_bytes(middle[:300] + b"damaged" + middle[307:])
+    with pytest.raises(InputError, match="arrays x and labels, found Bad CRC"):
         run(model, tmp_path / "wrong.npz")
 
 
@@ -148,6 +213,15 @@ def test_folders_that_do_not_fit(model: Path, tmp_path: Path):
     good, other = images(tmp_path / "good", "a", "b"), images(tmp_path / "other", "b", "c")
     with pytest.raises(InputError, match="the classes a, b, found b, c"):
         run(model, good, "--test", other)
+    with pytest.raises(InputError, match="expected folders of images for two classes or more"):
+        run(model, images(tmp_path / "one", "a"))
+    (good / ".hidden").mkdir()
+    (good / "a" / "._0.png").write_bytes(b"no image")
+    run(model, good)
+    (good / "c").mkdir()
+    with pytest.raises(InputError, match="8 images in 3 folders, none in 'c'"):
+        run(model, good)
+    (good / "c").rmdir()
     many = images(tmp_path / "many", "a", "b", "c")
     with pytest.raises(InputError, match="the model has 2 classes, found from 0 to 2"):
         run(model, many)

@@ -295,6 +295,8 @@ def test_what_is_not_finite_is_an_error_and_no_checkpoint(tmp_path: Path):
     found.model.parameters["dense.bias"] = np.full(CLASSES, np.nan, F32)
     with pytest.raises(ExecutionError, match="expected finite numbers"):
         found.save(tmp_path / "checkpoint")
+    with pytest.raises(ExecutionError, match="graph of what was trained: expected finite"):
+        found.graph()
     found.load(tmp_path / "checkpoint")
     assert found.steps == 0
 

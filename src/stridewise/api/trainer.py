@@ -258,9 +258,14 @@ class Trainer:
 
         Batch norms of the batch's statistics become a scale and a shift by the running ones. The
         graph can be compiled, and saved with :func:`stridewise.save`.
+
+        Raises:
+            ExecutionError: a parameter or a state is not finite.
         """
         with self._lock:
-            return evaluation_graph(self._graph, {**self.model.parameters, **self.model.states})
+            values = {**self.model.parameters, **self.model.states}
+            check_finite("graph of what was trained", values)
+            return evaluation_graph(self._graph, values)
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of all that steps change, by name, in the user's order of axes.

@@ -22,7 +22,7 @@ __all__ = ["check"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Also write a page in HTML.")
 def check(factory: str, *, as_json: bool, html: Path | None) -> None:
-    """Run a PyTorch model, and say where it loses channels-last.
+    """Run a PyTorch model and print where it loses channels-last.
 
     FUNCTION takes no arguments. It returns the model and its inputs: (model, x) or (model, (x, y)).
     The file is imported, so that its code runs. The status is 1 if channels-last is lost somewhere.

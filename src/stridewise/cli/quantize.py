@@ -40,14 +40,14 @@ __all__ = ["quantize"]
     type=click.Choice(METHODS),
     default="auto",
     show_default=True,
-    help="How ranges follow from values; auto takes the method of the least error.",
+    help="How ranges are derived from values; auto uses the method with the least error.",
 )
 @click.option(
     "--percentile",
     type=float,
     default=99.99,
     show_default=True,
-    help="Percent of the values that --method percentile represents at each end.",
+    help="Percentile of the values at which --method percentile ends a range.",
 )
 @click.option(
     "--activations",

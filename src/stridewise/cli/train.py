@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import cos, pi
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,8 +13,8 @@ import numpy as np
 
 from stridewise.api import models
 from stridewise.api.trainer import Trainer
-from stridewise.cli.console import OUT, Request, compile_options, measuring, save_text
-from stridewise.cli.training_data import Data, batches, check_classifier, read_data
+from stridewise.cli.console import OUT, Callback, Request, compile_options, measuring, save_text
+from stridewise.cli.training_data import Data, batches, check_classifier, epoch_steps, read_data
 from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.report.loss_curve import loss_curve
@@ -26,14 +27,14 @@ def _accuracy(request: Request, graph: Graph, data: Data) -> float:
     """Return the share of items whose class the model finds."""
     model = request.compile(quiet=True, source=graph)
     size = graph.value(graph.inputs[0]).shape[0]
-    x, labels = data.x, data.labels
+    count = len(data.x)
     right = 0
-    for begin in range(0, len(x), size):
-        part = x[begin : begin + size]
-        whole = np.concatenate([part, np.zeros((size - len(part), *x.shape[1:]), np.float32)])
+    for begin in range(0, count, size):
+        part, labels = data.part(np.arange(begin, min(begin + size, count)))
+        whole = np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), np.float32)])
         (found,) = model.run({graph.inputs[0]: whole}).values()
-        right += int((found[: len(part)].argmax(1) == labels[begin : begin + size]).sum())
-    return right / len(x)
+        right += int((found[: len(part)].argmax(1) == labels).sum())
+    return right / count
 
 
 def _check_places(settings: _Settings) -> None:
@@ -44,9 +45,20 @@ def _check_places(settings: _Settings) -> None:
             raise InputError.at(f"file {str(path)!r}", expected="a folder for it", found=found)
 
 
-def _report(losses: Sequence[float], every: int) -> None:
-    if len(losses) % every == 0:
-        OUT.print(f"step {len(losses)}: loss {np.mean(losses[-every:]):.4f}")
+def _train(
+    trainer: Trainer, data: Data, size: int, settings: _Settings, advance: Callback | None
+) -> None:
+    """Do the steps of all epochs that are left, and write checkpoints."""
+    count = epoch_steps(data, size)
+    for x, labels in batches(data, size, settings.seed, trainer.steps, settings.epochs):
+        loss = trainer.step(x, labels)
+        if trainer.steps % settings.every == 0:
+            mean = np.mean(trainer.losses[-settings.every :])
+            OUT.print(f"step {trainer.steps}: loss {mean:.4f}")
+        if advance is not None:
+            advance(trainer.steps, settings.epochs * count, f"loss {loss:.4f}")
+        if settings.checkpoint is not None and trainer.steps % count == 0:
+            trainer.save(settings.checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,7 @@ class _Settings:
     epochs: int
     optimizer: Literal["sgd", "adamw"]
     lr: float
+    schedule: Literal["constant", "cosine"]
     momentum: float
     weight_decay: float
     clip_norm: float | None
@@ -67,11 +80,16 @@ class _Settings:
     curve: Path | None
     output: Path | None
 
-    def rule(self) -> SGD | AdamW:
-        """Return the optimizer."""
+    def rule(self, steps: int) -> SGD | AdamW:
+        """Return the optimizer for a number of steps."""
+
+        def cosine(step: int) -> float:
+            return self.lr * (1 + cos(pi * min(step / steps, 1.0))) / 2
+
+        rate = cosine if self.schedule == "cosine" else self.lr
         if self.optimizer == "adamw":
-            return AdamW(self.lr, weight_decay=self.weight_decay)
-        return SGD(self.lr, self.momentum, weight_decay=self.weight_decay)
+            return AdamW(rate, weight_decay=self.weight_decay)
+        return SGD(rate, self.momentum, weight_decay=self.weight_decay)
 
 
 _OPTIONS = (
@@ -81,55 +99,63 @@ _OPTIONS = (
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="How often all data are used.",
+        help="Number of passes over the data.",
     ),
     click.option(
         "--optimizer",
         type=click.Choice(["sgd", "adamw"]),
         default="sgd",
         show_default=True,
-        help="How gradients change the weights.",
+        help="Optimizer of the weights.",
     ),
     click.option(
         "--lr", type=click.FloatRange(0), default=0.01, show_default=True, help="Learning rate."
+    ),
+    click.option(
+        "--schedule",
+        type=click.Choice(["constant", "cosine"]),
+        default="constant",
+        show_default=True,
+        help="Whether the learning rate falls to 0 along a cosine.",
     ),
     click.option(
         "--momentum",
         type=click.FloatRange(0, 1, max_open=True),
         default=0.9,
         show_default=True,
-        help="Only for sgd.",
+        help="Momentum of sgd; adamw ignores it.",
     ),
     click.option(
         "--weight-decay",
         type=click.FloatRange(0),
         default=0.0,
         show_default=True,
-        help="Share of the weights that steps take away.",
+        help="Factor of weight decay: L2 for sgd, decoupled for adamw.",
     ),
     click.option(
         "--clip-norm",
         type=click.FloatRange(0, min_open=True),
-        help="Largest norm of all gradients together.",
+        help="Scale gradients down if the norm of all of them is larger.",
     ),
     click.option(
         "--seed",
         type=click.IntRange(0, 2**48 - 1),
         default=0,
         show_default=True,
-        help="Of the order of the data, and of dropout.",
+        help="Seed for the order of the data and for dropout.",
     ),
     click.option(
         "--every",
         type=click.IntRange(1),
         default=10,
         show_default=True,
-        help="Print the mean loss after so many steps.",
+        help="Number of steps between two printed mean losses.",
     ),
     click.option(
         "--checkpoint",
         type=click.Path(path_type=Path),
-        help="Continue from this file if it exists, and write it after each epoch.",
+        help="Continue from this file if it exists, and write it after each epoch. --epochs counts"
+        " all epochs, those before the interruption, too.",
     ),
     click.option(
         "--test",
@@ -161,6 +187,9 @@ def train(request: Request, **given: Any) -> None:
     from 0 on. The folder has a folder of images for each class. The batch is that of the model,
     or of --shape. Batch norms in training mode keep running statistics; of others, scales and
     shifts are trained, and statistics are not. Dropout is active.
+
+    With --checkpoint, a training that was interrupted continues where its last epoch ended, and
+    ends with the same weights as one that was not.
     """
     settings = _Settings(**given)
     _check_places(settings)
@@ -169,10 +198,11 @@ def train(request: Request, **given: Any) -> None:
     data = read_data(settings.data, graph)
     test = None if settings.test is None else read_data(settings.test, graph, data)
     size = graph.value(graph.inputs[0]).shape[0]
+    total = settings.epochs * epoch_steps(data, size)
     with measuring(quiet=False) as progress:
         trainer = Trainer(
             graph,
-            optimizer=settings.rule(),
+            optimizer=settings.rule(total),
             clip_norm=settings.clip_norm,
             seed=settings.seed,
             **request.options(progress),
@@ -180,19 +210,12 @@ def train(request: Request, **given: Any) -> None:
     checkpoint = settings.checkpoint
     if checkpoint is not None and checkpoint.exists():
         trainer.load(checkpoint)
-        OUT.print(f"continued from {checkpoint} after {trainer.steps} steps")
-    total = settings.epochs * (len(data.x) // size)
+        done = f"{trainer.steps} of {total} steps are done"
+        OUT.print(f"continued from {checkpoint}: {done}")
     with measuring(title="training") as advance:
-        for _ in range(settings.epochs):
-            for x, labels in batches(data, size, settings.seed + trainer.steps):
-                trainer.step(x, labels)
-                _report(trainer.losses, settings.every)
-                if advance is not None:
-                    advance(len(trainer.losses), total, f"loss {trainer.losses[-1]:.4f}")
-            if checkpoint is not None:
-                trainer.save(checkpoint)
+        _train(trainer, data, size, settings, advance)
     found = trainer.graph()
-    if settings.curve is not None:
+    if settings.curve is not None and trainer.losses:
         save_text(settings.curve, loss_curve(trainer.losses), "--curve")
     if settings.output is not None:
         models.save(found, settings.output)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zipfile
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,11 +18,32 @@ from numpy.typing import NDArray
 from stridewise.errors import DependencyError, GraphError, InputError
 from stridewise.graph import Graph
 
-__all__ = ["Data", "batches", "check_classifier", "pixels", "read_data"]
+__all__ = ["Data", "batches", "check_classifier", "epoch_steps", "pixels", "read_data"]
 
 Array = NDArray[Any]
 
 _IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images in files, which are read when they are needed: all of them may exceed the memory.
+
+    Attributes:
+        files: one for each image.
+        shape: [C, H, W] or [H, W, C], to which images are resized.
+    """
+
+    files: tuple[Path, ...]
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.files)
+
+    def __getitem__(self, chosen: Array) -> Array:
+        """Return the images of some numbers, float32 [images, ...]."""
+        return np.stack([pixels(self.files[int(index)], self.shape) for index in chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +56,13 @@ class Data:
         classes: the names of the classes, where the data have names.
     """
 
-    x: Array
+    x: Array | Images
     labels: Array
     classes: tuple[str, ...] = ()
+
+    def part(self, chosen: Array) -> tuple[Array, Array]:
+        """Return the inputs and the labels of the items of some numbers."""
+        return self.x[chosen], self.labels[chosen]
 
 
 def check_classifier(graph: Graph) -> None:
@@ -62,18 +89,20 @@ def _arrays(path: Path) -> Data:
     """Return the arrays ``x`` and ``labels`` of an archive."""
     where, expected = f"data {str(path)!r}", "an .npz file with arrays x and labels"
     try:
+        if not zipfile.is_zipfile(path):  # NumPy would advise to load it as code
+            raise InputError.at(where, expected=expected, found="no archive")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             x, labels = found["x"], found["labels"]
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        reason = "one array" if isinstance(error, TypeError) else str(error)
-        raise InputError.at(where, expected=expected, found=reason) from error
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError.at(where, expected=expected, found=str(error)) from error
     if x.dtype.kind not in "biuf" or labels.dtype.kind not in "iu":
         expected, types = "numbers x and integers labels", f"{x.dtype} and {labels.dtype}"
         raise InputError.at(where, expected=expected, found=types)
     if x.ndim < 2 or labels.shape != x.shape[:1] or not len(labels):
         expected, sizes = "x [items, ...] and labels [items]", f"{x.shape} and {labels.shape}"
         raise InputError.at(where, expected=f"{expected}, at least one item", found=sizes)
-    return Data(x.astype(np.float32), labels)
+    with np.errstate(over="ignore"):  # infinities are refused
+        return Data(x.astype(np.float32, copy=False), labels)
 
 
 def _in_eight_bits(image: Any) -> Any:
@@ -113,27 +142,31 @@ def pixels(path: Path, shape: tuple[int, ...]) -> Array:
     return found if last else found.transpose(2, 0, 1)
 
 
+def _visible(folder: Path) -> list[Path]:
+    """Return what a folder has, by name, without what programs hide there."""
+    return sorted(item for item in folder.iterdir() if not item.name.startswith("."))
+
+
 def _images(path: Path, shape: tuple[int, ...]) -> Data:
     """Return the images of a folder with one folder for each class, in the order of their names."""
     where = f"data {str(path)!r}"
     if find_spec("PIL") is None:
         fix = "run `pip install pillow`, or give an .npz file"
         raise DependencyError.at(where, expected="Pillow", found="none installed", fix=fix)
-    folders = sorted(item for item in path.iterdir() if item.is_dir())
-    files = [
-        (file, number)
-        for number, folder in enumerate(folders)
-        for file in sorted(folder.iterdir())
-        if file.suffix.lower() in _IMAGES
-    ]
+    folders = [item for item in _visible(path) if item.is_dir()]
+    files = [[f for f in _visible(item) if f.suffix.lower() in _IMAGES] for item in folders]
     is_image = len(shape) == 3 and (shape[0] in (1, 3) or shape[2] in (1, 3))
-    if not files or not is_image:
-        expected = "a folder of images for each class, and a model of images of 1 or 3 channels"
-        found = f"{len(files)} images in {len(folders)} folders, an input of {shape}"
-        raise InputError.at(where, expected=expected, found=found)
-    x = np.stack([pixels(file, shape) for file, _ in files])
-    names = tuple(folder.name for folder in folders)
-    return Data(x, np.array([number for _, number in files]), names)
+    if len(folders) < 2 or not all(files) or not is_image:
+        expected = "folders of images for two classes or more, and a model of 1 or 3 channels"
+        empty = [item.name for item, part in zip(folders, files, strict=True) if not part]
+        found = f"{sum(map(len, files))} images in {len(folders)} folders"
+        found += f", none in {', '.join(map(repr, empty[:3]))}" if empty else ""
+        raise InputError.at(where, expected=expected, found=f"{found}, an input of {shape}")
+    x = Images(tuple(file for part in files for file in part), shape)
+    for file in x.files:  # a damaged one is found now, not hours later
+        pixels(file, shape)
+    labels = np.repeat(np.arange(len(files)), [len(part) for part in files])
+    return Data(x, labels, tuple(folder.name for folder in folders))
 
 
 def read_data(path: Path, graph: Graph, like: Data | None = None) -> Data:
@@ -151,11 +184,12 @@ def read_data(path: Path, graph: Graph, like: Data | None = None) -> Data:
     shape = graph.value(graph.inputs[0]).shape[1:]
     count = graph.value(graph.outputs[0]).shape[1]
     found, where = _images(path, shape) if path.is_dir() else _arrays(path), f"data {str(path)!r}"
-    if found.x.shape[1:] != shape:
-        expected = f"inputs of shape {shape}"
-        raise InputError.at(where, expected=expected, found=str(found.x.shape[1:]))
-    if not np.isfinite(found.x).all():
-        raise InputError.at(where, expected="finite numbers", found="NaN or infinities")
+    if not isinstance(found.x, Images):
+        if found.x.shape[1:] != shape:
+            expected = f"inputs of shape {shape}"
+            raise InputError.at(where, expected=expected, found=str(found.x.shape[1:]))
+        if not np.isfinite(found.x).all():
+            raise InputError.at(where, expected="finite numbers", found="NaN or infinities")
     low, high = int(found.labels.min()), int(found.labels.max())
     if low < 0 or high >= count:
         expected = f"labels from 0 to {count - 1}, as the model has {count} classes"
@@ -166,16 +200,45 @@ def read_data(path: Path, graph: Graph, like: Data | None = None) -> Data:
     return found
 
 
-def batches(data: Data, size: int, seed: int) -> Iterator[tuple[Array, Array]]:
-    """Yield batches of the data in another order, without the last one if it is smaller.
+def batches(
+    data: Data, size: int, seed: int, begin: int, epochs: int
+) -> Iterator[tuple[Array, Array]]:
+    """Yield the batches of some epochs, from a step on; each is read while the one before is used.
 
     Raises:
         InputError: there is no whole batch.
     """
+    with ThreadPoolExecutor(1) as reader:
+        ahead = deque[Future[tuple[Array, Array]]]()
+        for chosen in _chosen(data, size, seed, begin, epochs):
+            ahead.append(reader.submit(data.part, chosen))
+            if len(ahead) > 1:
+                yield ahead.popleft().result()
+        for last in ahead:
+            yield last.result()
+
+
+def _chosen(data: Data, size: int, seed: int, begin: int, epochs: int) -> Iterator[Array]:
+    """Yield the numbers of the items of each batch.
+
+    The order of an epoch depends on the seed and on the number of the epoch alone, so that a
+    training that continues has the batches of one that was not interrupted. A smaller last batch
+    is left out.
+    """
+    count = epoch_steps(data, size)
+    for epoch in range(begin // count, epochs):
+        order = np.random.default_rng([seed, epoch]).permutation(len(data.x))
+        for batch in range(max(begin - epoch * count, 0), count):
+            yield order[batch * size : (batch + 1) * size]
+
+
+def epoch_steps(data: Data, size: int) -> int:
+    """Return the number of whole batches of a size.
+
+    Raises:
+        InputError: there is none.
+    """
     if len(data.x) < size:
         expected, fix = f"at least {size} items, a batch", "give --shape with a smaller batch"
         raise InputError.at("data", expected=expected, found=str(len(data.x)), fix=fix)
-    order = np.random.default_rng(seed).permutation(len(data.x))
-    for begin in range(0, len(data.x) - size + 1, size):
-        chosen = order[begin : begin + size]
-        yield data.x[chosen], data.labels[chosen]
+    return len(data.x) // size

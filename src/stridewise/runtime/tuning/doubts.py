@@ -47,18 +47,57 @@ def _kernels(candidates: Sequence[Candidate]) -> dict[KernelSpec, float]:
 def _alternatives(plans: Sequence[Plan]) -> Iterator[tuple[list[Candidate], list[Candidate]]]:
     """Yield what the cheapest plan runs, and what could run instead.
 
-    These are the kernels of single nodes between the same storages, and those of whole plans.
+    These are the kernels of single nodes between the same storages, those of two nodes that one
+    kernel may compute, and those of whole plans.
     """
     cheapest = plans[0]
     for decision in cheapest.decisions:
-        now = decision.chosen.option
-        for other in decision.rejected:
-            if (other.option.needs, other.option.makes) == (now.needs, now.makes):
-                yield [decision.chosen], [other]
+        now = decision.chosen
+        for other in decision.rejected if _is_alone(now) else ():
+            if _is_alone(other) and _ends(other) == _ends(now):
+                yield [now], [other]
+    yield from _joined_or_apart(cheapest)
     for plan in plans[1:]:
         pairs = zip(cheapest.decisions, plan.decisions, strict=True)
         changed = [(a.chosen, b.chosen) for a, b in pairs if a.chosen.option != b.chosen.option]
         yield [a for a, _ in changed], [b for _, b in changed]
+
+
+def _is_alone(candidate: Candidate) -> bool:
+    """Return whether kernels compute a node, and no other one."""
+    return candidate.option.ahead is None and not candidate.option.held
+
+
+def _ends(*candidates: Candidate) -> tuple[object, object]:
+    """Return what the first of some candidates in a row reads, and what the last one makes."""
+    first, last = candidates[0].option, candidates[-1].option
+    return (first.ahead or first).needs, last.makes
+
+
+def _joined_or_apart(plan: Plan) -> Iterator[tuple[list[Candidate], list[Candidate]]]:
+    """Yield the kernels of two nodes, and what one kernel of both takes, or the other way round."""
+    makers = {name: node.name for node in plan.graph.nodes for name in node.outputs}
+    decided = {decision.node: decision for decision in plan.decisions}
+    for node in plan.graph.nodes:
+        maker = makers.get(node.inputs[0], "") if node.inputs else ""
+        if maker not in decided or node.name not in decided:
+            continue
+        first, second = decided[maker], decided[node.name]
+        ways = (second.chosen, *second.rejected)
+        joined = [way for way in ways if way.option.ahead is not None]
+        if not joined:
+            continue
+        apart = (
+            [one, two]
+            for one in (first.chosen, *first.rejected)
+            for two in ways
+            if _is_alone(one) and _is_alone(two) and one.option.makes[0] == two.option.needs[0]
+        )
+        is_joined = second.chosen.option.ahead is not None
+        now = [second.chosen] if is_joined else [first.chosen, second.chosen]
+        others = [[way] for way in joined if way is not second.chosen]
+        others += apart if is_joined else ()
+        yield from ((now, other) for other in others if _ends(*other) == _ends(*now))
 
 
 def doubts(plans: Sequence[Plan], deviations: Deviations) -> list[KernelSpec]:

@@ -23,7 +23,13 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.conv import library_option
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
-from stridewise.targets.onednn.memory import block_lanes, block_of, memory_of, plain_memory
+from stridewise.targets.onednn.memory import (
+    block_lanes,
+    block_of,
+    memory_of,
+    plain_memory,
+    storage_of,
+)
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats, unknown_post_op
 from stridewise.targets.onednn.winograd import specs, suits
 
@@ -184,9 +190,32 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     )
 
 
+_POST_OPS_NS, _BIAS_NS = 38.0, {"bf16": 15.0}
+"""What one thread of Zen 4 takes for an output element in the library's naive loops behind a data
+gradient: for post-ops, and for a bias by the type of the result."""
+_OTHER_BIAS_NS = 2.5
+_FLOPS_PER_NS = {"bf16": 160.0}
+"""What one thread reaches in a data gradient, by the type of its products."""
+_OTHER_FLOPS_PER_NS = 80.0
+
+
 def _share(spec: KernelSpec) -> float:
-    weights = spec.memory("weights")
-    return 1.0 if weights is None else narrow_share(spec, weights, 0.35)
+    """Return which part of the time the products take.
+
+    With channels last, the library has kernels of transposed convolution, which include the rest.
+    Otherwise it computes a data gradient, and adds biases and applies post-ops by naive loops.
+    """
+    weights, dst = spec.memory("weights"), spec.memory("dst")
+    if weights is None or dst is None:
+        return 1.0
+    narrow = narrow_share(spec, weights, 0.35)
+    if storage_of(dst) == "channels-last":
+        return narrow
+    behind = _POST_OPS_NS if spec.post_ops else 0.0
+    if spec.memory("bias") is not None:
+        behind += _BIAS_NS.get(dst.dtype, _OTHER_BIAS_NS)
+    products = spec.flops / _FLOPS_PER_NS.get(weights.dtype, _OTHER_FLOPS_PER_NS)
+    return narrow * products / (products + behind * prod(dst.dims))
 
 
 # Measured on Zen 4: 0.85 to 0.95 of the convolution that it is the data gradient of.

@@ -321,10 +321,36 @@ def in_pairs(spec: KernelSpec) -> KernelSpec:
     return replace(spec, memories=memories, params=(*spec.params, ("products", "bf16")))
 
 
+_FLOPS_PER_NS = {"bf16": 200.0}
+"""Which rate the estimates assume for one thread with AVX-512, by the type of products; relative to
+it are the following figures. They are those of Zen 4, for the 9 blocks of MobileNetV2."""
+_OTHER_FLOPS_PER_NS = 100.0
+_EXPANDS, _FILTERS, _BETWEEN_NS = 0.95, 0.4, 0.17
+"""Which part of the rate the 1x1 convolution reaches, and of the one for float32 the depthwise one;
+what an element between them takes, for post-ops, storing and loading."""
+
+
+def _share(spec: KernelSpec) -> float:
+    """Return which part of the rate for products both convolutions reach together.
+
+    Only the products of the 1x1 convolution may be of bfloat16. Vectors are computed in pairs.
+    """
+    src, weights = spec.memory("src"), spec.memory("weights")
+    if src is None or weights is None:
+        return 1.0
+    (channels, inputs), pair = weights.dims[:2], 2 * cast("int", dict(spec.params)["lanes"])
+    rate = _FLOPS_PER_NS.get(weights.dtype, _OTHER_FLOPS_PER_NS)
+    between = src.dims[0] * prod(src.dims[2:]) * channels
+    expansion = 2.0 * between * inputs
+    taken = expansion / (rate * _EXPANDS) + between * _BETWEEN_NS
+    taken += (spec.flops - expansion) / (_OTHER_FLOPS_PER_NS * _FILTERS)
+    return spec.flops / rate / (taken * (-(-channels // pair) * pair / channels))
+
+
 FAMILY = Family(
     kinds={
         ALONE: KernelKind(),
-        KIND: KernelKind(),
+        KIND: KernelKind({"channels-last": 1.0, "blocked": 1.0}, share=_share),
         GROUPS: KernelKind(),
         WEIGHTS: KernelKind({"plain": 0.40}),
     }

@@ -102,6 +102,32 @@ std::vector<MemoryDesc> operands_of(const MemoryDesc &source, const MemoryDesc &
     return operands;
 }
 
+const RowKernels &find_row_kernels(const std::string &isa) {
+#ifdef STRIDEWISE_AVX2
+    if (isa == "avx512" || isa == "avx512_bf16") return avx512_row_kernels();
+    if (isa == "avx2") return avx2_row_kernels();
+#endif
+    return portable_row_kernels();
+}
+
+// Returns the elements of a row if the tensor consists of rows that are normalized, each dense, and
+// with the same scale and shift: 0 otherwise.
+std::int64_t find_row(const MemoryDesc &source, const MemoryDesc &result,
+                      const MemoryDesc &statistics, const Normalization::Affine &affine) {
+    if (has_halves({source, result})) return 0;
+    const Walk walk(result, operands_of(source, statistics, affine));
+    if (walk.is_padded() || !walk.is_whole(0)) return 0;
+    for (const auto &loop : walk.loops()) {
+        const bool is_row = &loop == &walk.loops().back();
+        if ((loop.operands[1] == 0) != is_row) return 0;
+        for (std::size_t at = 3; at < loop.operands.size(); ++at) {
+            if (loop.operands[at] != (is_row ? 1 : 0)) return 0;
+        }
+    }
+    const auto &row = walk.loops().back();
+    return row.stride == 1 && row.extent <= kLongestRow ? row.extent : 0;
+}
+
 MemoryDesc scratch_desc(std::size_t nbytes) {
     return MemoryDesc({std::max<std::int64_t>(static_cast<std::int64_t>(nbytes), 1)}, "u8", "a");
 }
@@ -255,6 +281,11 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
       statistics_(algorithm, source, statistics, epsilon, isa_),
       expression_(find_steps(algorithm, !affine.scale.empty(), !affine.shift.empty()), {}, result,
                   operands_of(source, statistics, affine), {}, isa_),
+      row_(find_row(source, result, statistics, affine)),
+      run_rows_(algorithm == "softmax"       ? find_row_kernels(isa_).softmax
+                : algorithm == "log_softmax" ? find_row_kernels(isa_).log_softmax
+                                             : find_row_kernels(isa_).norm),
+      epsilon_(epsilon),
       threads_(threads),
       args_{DNNL_ARG_SRC} {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
@@ -286,7 +317,25 @@ MemoryDesc Normalization::arg_desc(int arg) const {
     return descs_[static_cast<std::size_t>(found - args_.begin())];
 }
 
+void Normalization::run_rows(const std::vector<void *> &data) const {
+    const auto parameter = [&](int arg) -> const float * {
+        const auto found = std::find(args_.begin(), args_.end(), arg);
+        if (found == args_.end()) return nullptr;
+        return static_cast<const float *>(data[static_cast<std::size_t>(found - args_.begin())]);
+    };
+    std::int64_t size = 1;
+    for (const std::int64_t extent : descs_.front().dims()) size *= extent;
+    const std::int64_t rows = size / row_;
+    in_parallel(threads_, [&](int part, int parts) {
+        const std::int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
+        run_rows_({static_cast<const float *>(data.front()) + begin * row_,
+                   static_cast<float *>(data.back()) + begin * row_, parameter(DNNL_ARG_SCALE),
+                   parameter(DNNL_ARG_SHIFT), row_, end - begin, epsilon_});
+    });
+}
+
 void Normalization::execute(const std::vector<void *> &data, void *scratchpad) const {
+    if (row_ > 0) return run_rows(data);
     auto *scratch = static_cast<std::byte *>(scratchpad);
     const std::size_t nbytes = rounded_nbytes(statistics_.places());
     const Statistics::Numbers numbers{scratch, scratch + nbytes};

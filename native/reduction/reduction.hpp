@@ -9,6 +9,7 @@
 
 #include "executor/kernel.hpp"
 #include "pointwise/pointwise.hpp"
+#include "reduction/row_kernels.hpp"
 #include "reduction/sweep.hpp"
 
 namespace stridewise {
@@ -98,10 +99,15 @@ class Normalization : public Kernel {
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
   private:
+    void run_rows(const std::vector<void *> &data) const;
+
     std::vector<MemoryDesc> descs_;  // by argument: the source, scale, shift, the destination
     std::string isa_;
     Statistics statistics_;
     Expression expression_;
+    std::int64_t row_;  // elements of a row if each is a row that is normalized, else 0
+    void (*run_rows_)(const DenseRows &rows);
+    double epsilon_;
     int threads_;
     std::vector<int> args_;
 };

@@ -9,6 +9,18 @@
 namespace stridewise {
 namespace {
 
+// exp(r) for |r| <= ln(2) / 2. Source: Cephes, expf.
+template <int N>
+inline typename Lanes<N>::V near_exponential(typename Lanes<N>::V r) {
+    typename Lanes<N>::V p = Lanes<N>::all(1.9875691500e-4F);
+    p = p * r + 1.3981999507e-3F;
+    p = p * r + 8.3334519073e-3F;
+    p = p * r + 4.1665795894e-2F;
+    p = p * r + 1.6666665459e-1F;
+    p = p * r + 5.0000001201e-1F;
+    return p * (r * r) + r + 1.0F;
+}
+
 template <int N>
 struct Functions {
     using L = Lanes<N>;
@@ -33,14 +45,7 @@ struct Functions {
         const V shifted = x * 1.44269504088896341F + kWhole;
         const V n = shifted - kWhole;
         const V r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
-        // Source: Cephes, expf; |r| <= ln(2) / 2.
-        V p = L::all(1.9875691500e-4F);
-        p = p * r + 1.3981999507e-3F;
-        p = p * r + 8.3334519073e-3F;
-        p = p * r + 4.1665795894e-2F;
-        p = p * r + 1.6666665459e-1F;
-        p = p * r + 5.0000001201e-1F;
-        p = p * (r * r) + r + 1.0F;
+        const V p = near_exponential<N>(r);
         const Mask power = bits(shifted) - bits(L::all(kWhole)), half = power >> 1;
         return p * floats((half + 127) << 23) * floats((power - half + 127) << 23);
     }

@@ -183,6 +183,34 @@ def test_the_implementation_with_the_least_expected_loss_is_named():
     assert rate.implementation == "jit"
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(["3, 3", "5, 5"]), st.floats(0, 8)), max_size=20),
+    st.lists(st.floats(0, 8), min_size=1, max_size=10),
+)
+def test_only_samples_of_the_same_window_name_an_implementation(
+    others: list[tuple[str, float]], own: list[float]
+):
+    """However many samples of other windows are closer, and whatever is fast for them."""
+    window = "whole strides=(1, 1) window=({})".format
+    known = [
+        *(Sample(Traits("k", "f", window(w), (x,)), 0.0, "jit 0.0, gemm 0.1") for w, x in others),
+        *(Sample(Traits("k", "f", window("1, 1"), (x,)), 0.0, "jit 0.7, one 0.0") for x in own),
+    ]
+    wanted = Traits("k", "f, functions", "whole strides=(2, 2) window=(1, 1)", (4.0,))
+    (rate,) = predicted(known, [wanted])
+    assert rate.implementation in ("one", "")  # the nearest samples may all be of other windows
+
+
+@given(st.floats(0, 8), st.floats(0, 2))
+def test_general_implementations_are_named_only_if_samples_say_so(size: float, loss: float):
+    """A single sample of another size says little about what is much slower for some sizes."""
+    texts = f"jit:x 0.0, brgconv_1x1:x {loss}", f"jit_1x1:x 0.0, brgconv_1x1:x {loss}"
+    for text in texts:
+        known = [Sample(Traits("k", "f", "a", (size,)), 0.0, text)]
+        (rate,) = predicted(known, [Traits("k", "f", "a", (0.0,))])
+        assert rate.implementation.startswith("brg") == (loss <= 0.2)
+
+
 @given(st.text(), samples())
 def test_any_text_of_implementations_is_read(text: str, known: list[Sample]):
     odd = [Sample(s.traits, s.ratio, text) for s in known]

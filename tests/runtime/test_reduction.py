@@ -149,6 +149,55 @@ def test_norms_over_any_axes_in_any_order(
 
 
 @given(
+    rows=st.integers(1, 40),
+    length=st.one_of(st.integers(1, 140), st.integers(1000, 5000)),
+    algorithm=st.sampled_from(sorted(NORMS)),
+    parameters=st.sampled_from(["", "scale", "shift", "scale shift"]),
+    isa=st.sampled_from(ISAS),
+    threads=st.integers(1, 3),
+)
+def test_dense_rows(
+    rows: int, length: int, algorithm: str, parameters: str, isa: str, threads: int
+) -> None:
+    x = 3 * drawn((rows, length))
+    desc, bytes_ = stored(x, (0, 1))
+    statistics = stored(np.empty((rows, 1), np.float32), (0, 1))[0]
+    wanted = NORMS[algorithm](x.astype(np.float64), (1,))
+    row = np.linspace(1, 2, length, dtype=np.float32).reshape(1, -1)
+    own = {name: stored(row, (0, 1))[0] for name in parameters.split() if algorithm == "norm"}
+    wanted = wanted * row if "scale" in own else wanted
+    wanted = wanted + row if "shift" in own else wanted
+    roles = {"scale": core.ARG_SCALE, "shift": core.ARG_SHIFT}
+    kernel = core.Normalization(
+        algorithm, desc, desc, statistics, **own, epsilon=0.01, threads=threads, isa=isa
+    )
+    result = np.empty_like(bytes_)
+    run(kernel, {core.ARG_SRC: bytes_, **{roles[name]: row for name in own}}, result, threads)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=4e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("length", [3, 16, 49, 196])
+@pytest.mark.parametrize("algorithm", ["softmax", "log_softmax"])
+def test_rows_with_infinities_and_nan(algorithm: str, length: int, isa: str) -> None:
+    """Masked elements are exact zeros; what has no softmax is NaN, and no other row is."""
+    x = 3 * drawn((6, length))
+    x[0, 1:] = -np.inf
+    x[1, length // 2] = np.nan
+    x[2, -1] = np.inf
+    x[3] = -np.inf
+    x[4, -1] = -np.inf
+    desc, bytes_ = stored(x, (0, 1))
+    statistics = stored(np.empty((6, 1), np.float32), (0, 1))[0]
+    kernel = core.Normalization(algorithm, desc, desc, statistics, threads=1, isa=isa)
+    result = np.empty_like(bytes_)
+    run(kernel, {core.ARG_SRC: bytes_}, result, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wanted = NORMS[algorithm](x.astype(np.float64), (1,))
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=3e-6)
+
+
+@given(
     shape=st.tuples(
         st.sampled_from([1, 2]), st.sampled_from([1, 3, 16, 20, 40]),
         st.sampled_from([1, 5]), st.sampled_from([1, 13]),

@@ -133,6 +133,14 @@ standard deviations."""
 _NEAREST = 32
 _ABSENT = 0.5
 """The loss by an implementation that a similar kernel lacks: it may not exist for this one."""
+_MOST_LOSS = 1.0
+"""What larger losses count: single measurements may be wrong by any factor."""
+_USUAL = ("brgconv_1x1", "brgconv", "jit_1x1", "jit_dw", "brdgmm_dw", "jit")
+"""Implementations of convolutions that the library has for few shapes come before those that it has
+for more of them: the general ones are rarely much faster, and may take twice as long."""
+_USUAL_LOSS = 0.2
+"""The loss that this order lets expect of a later implementation. It counts as much as the nearest
+sample."""
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH
 
 UNKNOWN = Rate(0.0, 1.0, "")
@@ -269,6 +277,16 @@ def _groups(way: str) -> str:
     return way.partition(" ")[0]
 
 
+def _window(way: str) -> str:
+    """Return the window of a way; all of a way without one."""
+    return way.rpartition("window=")[2]
+
+
+def _storages(family: str) -> str:
+    """Return the storages of a family, without what else tells it apart."""
+    return family.partition(",")[0]
+
+
 @lru_cache(maxsize=4096)
 def _losses(text: str) -> dict[str, float]:
     """Return implementations, and which part longer than the fastest one they take."""
@@ -276,22 +294,46 @@ def _losses(text: str) -> dict[str, float]:
     for item in text.split(", "):
         name, _, loss = item.rpartition(" ")
         with suppress(ValueError):
-            found[name or loss] = float(loss) if name else 0.0
+            found[name or loss] = min(_MOST_LOSS, float(loss)) if name else 0.0
     return found
+
+
+def _is_usual(name: str) -> bool:
+    return name.partition(":")[0] in _USUAL
+
+
+def _rank(name: str) -> int:
+    return _USUAL.index(name.partition(":")[0])
+
+
+def _comparable(traits: Traits, known: Samples, sample: int) -> bool:
+    """Return whether the library may compute a kernel and a sample by the same implementations."""
+    family, way = known.families[sample], known.ways[sample]
+    return (
+        _storages(family) == _storages(traits.family)
+        and _groups(way) == _groups(traits.way)
+        and _window(way) == _window(traits.way)
+    )
 
 
 def _elected(traits: Traits, known: Samples, nearest: Sequence[int], weights: Array) -> str:
     """Return the implementation with the least expected loss.
 
     The loss is the weighted mean of those of the nearest samples (Nadaraya 1964, Watson 1964). An
-    implementation that is fast for one family of kernels, or for convolutions without groups, may
-    be a hundred times slower for others. So only samples of the same family and the same kind of
-    groups count. Without any, the choice is left to the library.
+    implementation that is fast for some storages, windows or kinds of groups may be a hundred times
+    slower for others, or not exist, so samples of others do not count. The library's usual order
+    counts like one more sample. Without any sample, the choice is left to the library.
     """
-    groups, voters = _groups(traits.way), list[tuple[float, dict[str, float]]]()
-    for sample, weight in zip(nearest, weights, strict=True):
-        if known.families[sample] == traits.family and _groups(known.ways[sample]) == groups:
-            voters.append((float(weight) ** 4, _losses(known.implementations[sample])))
+    voters = [
+        (float(weight) ** 4, _losses(known.implementations[sample]))
+        for sample, weight in zip(nearest, weights, strict=True)
+        if _comparable(traits, known, sample)
+    ]
     names = dict.fromkeys(name for _, losses in voters for name in losses)
+    if not names:
+        return ""
     loss = {name: sum(w * losses.get(name, _ABSENT) for w, losses in voters) for name in names}
-    return min(loss, key=lambda name: loss[name], default="")
+    nearest_weight = max(weight for weight, _ in voters)
+    for name in sorted(filter(_is_usual, names), key=_rank)[1:]:
+        loss[name] += _USUAL_LOSS * nearest_weight
+    return min(loss, key=lambda name: loss[name])

@@ -35,6 +35,11 @@ __all__ = [
     "softmax_options",
 ]
 
+_LETTERS = "abcdefghijkl"
+"""Names of axes in tags."""
+_LONGEST = 4096
+"""Elements of the longest rows that have a kernel of their own (``row_kernels.hpp``)."""
+
 Parameters = tuple[tuple[str, MemorySpec, Arg], ...]
 """Scale and shift of a normalization: role, memory and argument."""
 
@@ -120,13 +125,24 @@ def normalization(
     """
     statistics = tuple(1 if axis in axes else extent for axis, extent in enumerate(memory.dims))
     spec = KernelSpec(
-        "normalization",
+        "normalized_rows" if _are_rows(memory, axes) else "normalization",
         (("src", memory), *((role, found) for role, found, _ in parameters), ("dst", memory)),
         (("algorithm", algorithm), ("epsilon", epsilon), ("statistics", statistics)),
         flops=(16.0 if "softmax" in algorithm else 8.0) * prod(memory.dims),
     )
     args = (Arg("src", input_of(0)), *(arg for _, _, arg in parameters), Arg("dst", output_of()))
     return Call(spec, args)
+
+
+def _are_rows(memory: MemorySpec, axes: frozenset[int]) -> bool:
+    """Return whether what is normalized are dense rows that are not long."""
+    tag, gone = memory.tag, [axis for axis in axes if memory.dims[axis] > 1]
+    is_plain = tag.isalpha() and tag.islower() and len(tag) == len(memory.dims)
+    if not is_plain or not gone or memory.dtype != "f32":
+        return False
+    order = [axis for axis in map(_LETTERS.index, tag) if memory.dims[axis] > 1]
+    length = prod(memory.dims[axis] for axis in gone)
+    return set(order[len(order) - len(gone) :]) == set(gone) and length <= _LONGEST
 
 
 def softmax_options(
@@ -181,5 +197,6 @@ FAMILY = Family(
     {
         "reduction": KernelKind({"plain": 0.30, "channels-last": 0.30, "blocked": 0.30}),
         "normalization": KernelKind({"plain": 0.17, "channels-last": 0.17, "blocked": 0.17}),
+        "normalized_rows": KernelKind({"plain": 0.30, "channels-last": 0.30}),
     },
 )

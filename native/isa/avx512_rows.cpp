@@ -1,0 +1,22 @@
+#include "isa/avx512.hpp"
+#include "reduction/row_lanes.hpp"
+
+namespace stridewise {
+namespace {
+
+// Instructions round to whole numbers and multiply by any power of 2.
+template <>
+inline Functions<16>::V Functions<16>::exponential(V x) {
+    x = L::smaller(L::all(89.0F), L::larger(L::all(-104.0F), x));
+    const V n = L::whole(x * 1.44269504088896341F);
+    const V r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+    return _mm512_maskz_scalef_ps(kAll, near_exponential<16>(r), n);
+}
+
+}  // namespace
+
+const RowKernels &avx512_row_kernels() {
+    return kRowKernels<16>;
+}
+
+}  // namespace stridewise

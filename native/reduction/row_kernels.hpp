@@ -1,0 +1,36 @@
+// The inner loops of softmax and normalizations of rows, once for each instruction set, behind one
+// table. Files that implement it include no standard templates, for the reason in
+// winograd/kernels.hpp.
+#pragma once
+
+#include <cstdint>
+
+namespace stridewise {
+
+// Rows one after the other, of `count` neighbors each.
+struct DenseRows {
+    const float *from;
+    float *to;           // may be `from`
+    const float *scale;  // `count` numbers; null for none
+    const float *shift;
+    std::int64_t count, rows;
+    double epsilon;  // what a norm adds to the variance
+};
+
+// The longest rows, of which the partial sums of a loop are exact enough in float32.
+constexpr std::int64_t kLongestRow = 4096;
+
+// Without scale and shift, except of norms.
+struct RowKernels {
+    void (*softmax)(const DenseRows &rows);
+    void (*log_softmax)(const DenseRows &rows);
+    void (*norm)(const DenseRows &rows);
+};
+
+const RowKernels &portable_row_kernels();
+#ifdef STRIDEWISE_AVX2
+const RowKernels &avx2_row_kernels();
+const RowKernels &avx512_row_kernels();
+#endif
+
+}  // namespace stridewise

@@ -1,0 +1,157 @@
+// Softmax and normalizations of rows in vectors of any width.
+//
+// It includes no standard templates, for the reason in winograd/kernels.hpp.
+#pragma once
+
+#include "reduction/lanes.hpp"
+#include "reduction/row_kernels.hpp"
+
+namespace stridewise {
+namespace {
+
+template <int N>
+struct Rows {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    // Partial sums in flight: enough to hide the latency of additions.
+    static constexpr int kParts = 4;
+
+    // Calls body(part, at, lanes) for each vector of a row; only the last one may have fewer lanes.
+    template <class Body>
+    static inline void each(std::int64_t count, const Body &body) {
+        std::int64_t at = 0;
+        for (; at + kParts * N <= count; at += kParts * N) {
+#pragma GCC unroll 4
+            for (int part = 0; part < kParts; ++part) body(part, at + part * N, N);
+        }
+        for (; at + N <= count; at += N) body(0, at, N);
+        if (at < count) body(1, at, count - at);
+    }
+
+    static inline V load(const float *from, std::int64_t lanes) {
+        return lanes == N ? L::load(from) : L::load_some(from, lanes);
+    }
+
+    static inline void store(float *to, V value, std::int64_t lanes) {
+        if (lanes == N) {
+            L::store(to, value);
+        } else {
+            L::store_some(to, value, lanes);
+        }
+    }
+
+    template <class Join>
+    static inline float joined(const V *parts) {
+        const V whole = Join::join(Join::join(parts[0], parts[1]), Join::join(parts[2], parts[3]));
+        float found[N];
+        L::store(found, whole);
+        return join_all<Join>(found, N);
+    }
+
+    // Of a row with NaN any number: its sums are NaN in any case.
+    static inline float greatest(const float *from, std::int64_t count) {
+        V parts[kParts];
+        for (auto &part : parts) part = L::all(Greatest::kNeutral);
+        each(count, [&](int part, std::int64_t at, std::int64_t lanes) {
+            // The last element stands for lanes behind it.
+            const V x = load(from + at, lanes), last = L::all(from[count - 1]);
+            const V own =
+                lanes == N ? x : (L::counted() < static_cast<std::int32_t>(lanes) ? x : last);
+            parts[part] = L::larger(parts[part], own);
+        });
+        return joined<Greatest>(parts);
+    }
+
+    // The sum of function(x, lanes at which it stands) over a row.
+    template <class Function>
+    static inline float sum(std::int64_t count, const Function &function) {
+        V parts[kParts] = {};
+        each(count, [&](int part, std::int64_t at, std::int64_t lanes) {
+            const V x = function(at, lanes);
+            parts[part] += lanes == N ? x : L::without(x, lanes);
+        });
+        return joined<Sum>(parts);
+    }
+
+    // Some rows at a time in three passes: the totals of several rows are joined at once, because
+    // each takes as long as the vectors of a short row.
+    static void softmax(const DenseRows &rows) {
+        constexpr std::int64_t kMost = 8, kNear = 2048;  // rows, and elements in the nearest cache
+        const std::int64_t fitting = kNear / rows.count;
+        const std::int64_t wanted = fitting < 1 ? 1 : (fitting < kMost ? fitting : kMost);
+        float numbers[kMost];
+        for (std::int64_t row = 0; row < rows.rows; row += wanted) {
+            const std::int64_t left = rows.rows - row, some = left < wanted ? left : wanted;
+            const float *from = rows.from + row * rows.count;
+            float *to = rows.to + row * rows.count;
+            for (std::int64_t i = 0; i < some; ++i) {
+                numbers[i] = greatest(from + i * rows.count, rows.count);
+            }
+            for (std::int64_t i = 0; i < some; ++i) {
+                numbers[i] = powers(from + i * rows.count, to + i * rows.count, rows.count,
+                                    L::all(numbers[i]));
+            }
+            for (std::int64_t i = 0; i < some; ++i) {
+                float *own = to + i * rows.count;
+                const V factor = L::all(1.0F / numbers[i]);
+                each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
+                    store(own + at, load(own + at, lanes) * factor, lanes);
+                });
+            }
+        }
+    }
+
+    // Stores exp(x - most), and returns the sum.
+    static inline float powers(const float *from, float *to, std::int64_t count, V most) {
+        return sum(count, [&](std::int64_t at, std::int64_t lanes) {
+            const V power = Functions<N>::exponential(load(from + at, lanes) - most);
+            store(to + at, power, lanes);
+            return power;
+        });
+    }
+
+    static void log_softmax(const DenseRows &rows) {
+        for (std::int64_t row = 0; row < rows.rows; ++row) {
+            const float *from = rows.from + row * rows.count;
+            float *to = rows.to + row * rows.count;
+            const V most = L::all(greatest(from, rows.count));
+            const float total = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
+                return Functions<N>::exponential(load(from + at, lanes) - most);
+            });
+            const V logarithm = Functions<N>::logarithm(L::all(total));
+            each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
+                store(to + at, load(from + at, lanes) - most - logarithm, lanes);
+            });
+        }
+    }
+
+    static void norm(const DenseRows &rows) {
+        const double per_term = 1.0 / static_cast<double>(rows.count);
+        for (std::int64_t row = 0; row < rows.rows; ++row) {
+            const float *from = rows.from + row * rows.count;
+            float *to = rows.to + row * rows.count;
+            const float total = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
+                return load(from + at, lanes);
+            });
+            const V mean = L::all(static_cast<float>(total * per_term));
+            const float squares = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
+                const V x = load(from + at, lanes) - mean;
+                return x * x;
+            });
+            const double variance = squares * per_term + rows.epsilon;
+            const V factor = L::all(static_cast<float>(1.0 / __builtin_sqrt(variance)));
+            each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
+                V x = (load(from + at, lanes) - mean) * factor;
+                if (rows.scale != nullptr) x *= load(rows.scale + at, lanes);
+                if (rows.shift != nullptr) x += load(rows.shift + at, lanes);
+                store(to + at, x, lanes);
+            });
+        }
+    }
+};
+
+template <int N>
+constexpr RowKernels kRowKernels{Rows<N>::softmax, Rows<N>::log_softmax, Rows<N>::norm};
+
+}  // namespace
+}  // namespace stridewise

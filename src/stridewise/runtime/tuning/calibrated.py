@@ -19,7 +19,7 @@ __all__ = ["calibrated", "unfit"]
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
 _ROUNDS = 3
-_CALIBRATED_S = 0.25
+_CALIBRATED_S = 0.15
 """How long kernels are measured on a calibrated machine, so that the first answer comes soon."""
 
 

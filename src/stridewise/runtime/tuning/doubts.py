@@ -52,8 +52,9 @@ def _alternatives(plans: Sequence[Plan]) -> Iterator[tuple[list[Candidate], list
     cheapest = plans[0]
     for decision in cheapest.decisions:
         now = decision.chosen.option
+        places = now.needs, now.makes
         for other in decision.rejected:
-            if (other.option.needs, other.option.makes) == (now.needs, now.makes):
+            if (other.option.needs, other.option.makes) == places:
                 yield [decision.chosen], [other]
     for plan in plans[1:]:
         pairs = zip(cheapest.decisions, plan.decisions, strict=True)

@@ -19,7 +19,7 @@ __all__ = ["calibrated", "unfit"]
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
 _ROUNDS = 3
-_CALIBRATED_S, _CALIBRATED_RUNS = 0.25, 5.0
+_CALIBRATED_S, _CALIBRATED_RUNS = 0.15, 2.0
 """How long kernels are measured on a calibrated machine, so that the first answer comes soon; or as
 long as so many runs take, as a better plan saves more of these and kernels take longer."""
 

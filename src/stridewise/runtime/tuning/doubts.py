@@ -53,8 +53,9 @@ def _alternatives(plans: Sequence[Plan]) -> Iterator[tuple[list[Candidate], list
     cheapest = plans[0]
     for decision in cheapest.decisions:
         now = decision.chosen
+        ends = _ends(now)
         for other in decision.rejected if _is_alone(now) else ():
-            if _is_alone(other) and _ends(other) == _ends(now):
+            if _is_alone(other) and _ends(other) == ends:
                 yield [now], [other]
     yield from _joined_or_apart(cheapest)
     for plan in plans[1:]:

@@ -45,8 +45,9 @@ _LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
 is a guess, far above that of any useful kernel: no plan depends on its error."""
 
 _QUICK_NS = 4_000_000
-"""Time for the samples of one kernel of a calibration, whose error similar kernels even out, and of
-one in doubt, whose prediction errs by far more."""
+"""Time for the samples of one kernel of a calibration, whose error similar kernels even out."""
+_DOUBT_NS = 1_000_000
+"""Time for those of a kernel in doubt, whose prediction errs by far more, while a user waits."""
 
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
@@ -152,7 +153,7 @@ class KernelTimes:
             predicts: whether predictions replace provisional costs, which are left out then. Then
                 few kernels are measured while a user waits, in a short time for each.
         """
-        budget_ns = _QUICK_NS if predicts else _BUDGET_NS
+        budget_ns = _DOUBT_NS if predicts else _BUDGET_NS
         found: dict[KernelSpec, Known] = {}
         start = time.monotonic()
         for begin in range(0, len(specs), _SAVE_EVERY):

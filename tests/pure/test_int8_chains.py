@@ -71,6 +71,15 @@ def test_a_linear_function_that_is_taken_comes_before_the_rest(
         assert first.algorithm != "linear" or (factor, term) != (1.0, 0.0)
 
 
+@given(st.lists(steps, max_size=5), numbers)
+def test_a_factor_that_is_taken_comes_after_the_rest(
+    items: list[tuple[str, float, float]], x: float
+) -> None:
+    right, chain = value_of(chain_of(items), x), chain_of(items)
+    factor = chain.taken_last()
+    assert factor * value_of(chain, x) == pytest.approx(right, rel=1e-9, abs=1e-9)
+
+
 def test_a_falling_function_stays() -> None:
     chain = chain_of([("linear", -1.0, 2.0)])
     assert chain.taken_linear(has_term=True) == (1.0, 0.0)

@@ -143,6 +143,14 @@ class Chain:
         ]
         return first.alpha, first.beta
 
+    def taken_last(self) -> float:
+        """Take the factor that comes last; 1 where another function does."""
+        last = self.specs[-1] if self.specs else None
+        if last is None or last.algorithm != "linear" or last.beta:
+            return 1.0
+        self.specs.pop()
+        return last.alpha
+
     def second(self, algorithm: str, operand: MemorySpec, arg: Arg, grid: Grid | None) -> None:
         """Apply a function of two operands with an argument of the kernel; no zero point."""
         self._append(algorithm, replace(operand, dtype=grid.dtype if grid else "f32"), arg)

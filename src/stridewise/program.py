@@ -159,6 +159,7 @@ class PackedConstant:
             same layout.
         numbers: the elements of made-up constants that differ.
         grid: what the integers stand for that the kernel reads instead of real numbers.
+        affine: a factor and a term that are applied to each element, None for neither.
     """
 
     value: str
@@ -171,11 +172,14 @@ class PackedConstant:
     layout: str = ""
     numbers: tuple[float, ...] = ()
     grid: Grid | None = None
+    affine: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         made = f"numbers {_listed(self.numbers)}" if self.numbers else f"filled with {self.fill!r}"
         parts = [quoted(self.value) if self.value else made]
         parts += [f"as {self.grid.dtype}"] if self.grid is not None else []
+        if self.affine is not None:
+            parts.append(f"times {self.affine[0]!r} plus {self.affine[1]!r}")
         parts += [f"reshaped to {list(self.reshape)}"] if self.reshape is not None else []
         parts += [f"permuted by {list(self.permute)}"] if self.permute is not None else []
         if self.spec is None:

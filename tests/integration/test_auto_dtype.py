@@ -291,30 +291,44 @@ def plans_of_two_types() -> dict[str, sw.Plan]:
 
 @needs_bfloat16
 @pytest.mark.parametrize("label", ["auto", "float32"])
-def test_measured_times_decide_between_close_plans(
-    label: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("costs_less", [1.0, 4.0])
+@pytest.mark.parametrize("is_disturbed", [False, True])
+def test_measured_times_decide_between_plans_whatever_they_should_cost(
+    label: str,
+    costs_less: float,
+    *,
+    is_disturbed: bool,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plans, costs = plans_of_two_types(), CostCache(Options(threads=1).machine, tmp_path)
+    joint = plans["auto"]
+    plans["auto"] = dataclasses.replace(joint, cost_ns=joint.cost_ns / costs_less)
     cheapest = finalists.fastest(plans, costs, may_run=False)
     assert cheapest in plans.values()
 
-    def run_in_turn(models: dict[str, Any], _until: float) -> Outcome:
+    races: list[float] = []
+
+    def run_in_turn(
+        models: dict[str, Any], until: float, _ran: Any, *, rounds: tuple[int, int]
+    ) -> Outcome:
+        races.append(until)
+        assert 1 < rounds[0] <= rounds[1]
         times = {name: 1.0 if name == label else 2.0 for name in models}
-        return Outcome(times, {}, is_disturbed=False)
+        return Outcome(times, {}, is_disturbed=is_disturbed)
 
     monkeypatch.setattr(finalists, "run_in_turn", run_in_turn)
     for may_run in (True, False):  # the second time by what the cache keeps
         found = finalists.fastest(plans, costs, may_run=may_run)
         assert choices(found) == choices(plans[label])
         assert {c.name: c.measured_ns for c in found.comparisons}[f"dtype {label}"] == 1.0
+    assert (costs.is_provisional, len(races) > 1) == (is_disturbed, is_disturbed)
 
 
 @needs_bfloat16
-def test_plans_far_apart_do_not_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans, costs = plans_of_two_types(), CostCache(Options(threads=1).machine, tmp_path)
+def test_without_a_cost_cache_costs_decide() -> None:
+    plans = plans_of_two_types()
     plans["auto"] = dataclasses.replace(plans["auto"], cost_ns=plans["auto"].cost_ns / 4)
-    monkeypatch.setattr(finalists, "run_in_turn", None)
-    assert finalists.fastest(plans, costs, may_run=True) is plans["auto"]
     assert finalists.fastest(plans, None, may_run=True) is plans["auto"]
 
 

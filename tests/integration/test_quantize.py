@@ -205,11 +205,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "none": ([], "expected at least one sample, found none"),
     "nan": ([GOOD, with_nan(GOOD.copy())], "sample 1, input 'x': expected finite numbers"),
     "shape": ([GOOD[0]], "sample 0: input 'x': expected shape (1, 3, 10, 10), found (3, 10, 10)"),
+    "batch axis": ([GOOD[0]], "add the axis of the batch: x[None]"),
+    "size": ([GOOD[..., 1:]], "quantize with shapes={'x': (1, 3, 10, 9)}"),
     "dtype": ([GOOD.astype(np.float64)], "sample 0: input 'x': expected dtype float32"),
     "name": ([{"image": GOOD}], "sample 0: expected inputs x, found image"),
     "count": ([(GOOD, GOOD)], "sample 0: expected 1 arrays (x), found 2"),
     "no samples": (3, "calibration: expected an iterable of samples"),
-    "a mapping": ({"x": GOOD}, "expected an iterable of samples, or the path"),
+    "a mapping": ({"x": GOOD}, "found dict; for one sample, a list with it"),
     "no file": ("/nowhere.npz", "calibration '/nowhere.npz': expected a folder"),
 }
 
@@ -300,12 +302,16 @@ def test_files_that_are_no_samples(run: Run, small: Path, tmp_path: Path) -> Non
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "cat.jpg").write_bytes(b"")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "classes" / "cats").mkdir(parents=True)
+    np.savez(tmp_path / "unnamed.npz", np.ones((1, 3, 10, 10), F32))
     np.savez(tmp_path / "other.npz", image=np.ones((1, 3, 10, 10), F32))
     np.savez(tmp_path / "shape.npz", x=np.ones((2, 3, 9, 9), F32))
     (tmp_path / "broken.npz").write_bytes(b"PK")
     for name, message in (
         ("pictures", "expected a .npz or .npy file, found an image"),
         ("empty", "expected a folder with .npz or .npy files, found none"),
+        ("classes", "expected a folder with .npz or .npy files, found folders only"),
+        ("unnamed.npz", "found arr_0; numpy.savez(file, x=...)"),
         ("other.npz", "expected arrays with the names of the inputs: x, found image"),
         ("shape.npz", "expected samples of shape (1, 3, 10, 10) along a first axis"),
         ("broken.npz", "expected a folder, or a .npz or .npy file"),

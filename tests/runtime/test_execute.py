@@ -187,6 +187,14 @@ X, Y = np.arange(6, dtype=F32).reshape(2, 3), np.ones(3, F32)
             "input 'y': expected shape (3,), found (4,); compile with shapes={'y': (4,)}",
         ),
         (
+            lambda m: m(X[None], Y),
+            "input 'x': expected shape (2, 3), found (1, 2, 3); take the first axis off: x[0]",
+        ),
+        (
+            lambda m: m(X, Y[:, None, None]),
+            "input 'y': expected shape (3,), found (3, 1, 1); give an array with 1 axis",
+        ),
+        (
             lambda m: m([[1.0]], Y),
             "input 'x': expected an array (NumPy, or anything with DLPack), found list; "
             "use numpy.asarray(..., dtype='float32')",

@@ -41,7 +41,8 @@ def checked_samples(source: CalibrationSource, graph: Graph) -> Iterator[Sample]
     if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
         kind: type[Any] = type(cast("object", given))
         expected = "an iterable of samples, or the path of a folder, .npz or .npy file"
-        raise InputError.at("calibration", expected=expected, found=kind.__name__)
+        fix = "for one sample, a list with it" if isinstance(given, Mapping) else ""
+        raise InputError.at("calibration", expected=expected, found=kind.__name__, fix=fix)
     number = -1
     for number, sample in enumerate(cast("Iterable[Any]", given)):
         yield _checked(f"calibration, sample {number}", sample, graph)
@@ -66,7 +67,8 @@ def _checked(where: str, sample: Any, graph: Graph) -> Sample:
         try:
             found[name] = as_array(graph.values[name], named[name])
         except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+            text = str(error).replace("compile with shapes=", "quantize with shapes=")
+            raise InputError(f"{where}: {text}") from error
         if found[name].dtype.kind not in "biu" and not np.isfinite(found[name]).all():
             at = f"{where}, input {name!r}"
             raise InputError.at(at, expected="finite numbers", found="NaN or infinity")
@@ -84,7 +86,9 @@ def _files(path: Path, graph: Graph) -> Iterator[Sample]:
         return
     names = sorted(item for item in path.iterdir() if item.suffix.lower() in (*_FILES, *_IMAGES))
     if not names:
-        raise InputError.at(where, expected="a folder with .npz or .npy files", found="none")
+        inner = any(item.is_dir() for item in path.iterdir())
+        found = "folders only" if inner else "none"
+        raise InputError.at(where, expected="a folder with .npz or .npy files", found=found)
     for item in names:
         yield from _file(item, graph)
 
@@ -108,7 +112,9 @@ def _file(path: Path, graph: Graph) -> Iterator[Sample]:
     if set(arrays) != set(graph.inputs):
         expected = f"arrays with the names of the inputs: {', '.join(graph.inputs)}"
         found = ", ".join(arrays) if list(arrays) != [""] else "one array without a name"
-        raise InputError.at(where, expected=expected, found=found)
+        names = ", ".join(f"{name}=..." for name in graph.inputs if name.isidentifier())
+        fix = f"numpy.savez(file, {names})" if "arr_0" in arrays and names else ""
+        raise InputError.at(where, expected=expected, found=found, fix=fix)
     stacks = {name: _stack(where, graph.values[name], array) for name, array in arrays.items()}
     counts = {name: len(stack) for name, stack in stacks.items()}
     if len(set(counts.values())) > 1:

@@ -250,6 +250,7 @@ class Arg:
         reshape: for constants, the shape to give the array (in the user's order) first.
         permute: for constants, the permutation to canonical order after that.
         grid: for constants that are read as integers, what these stand for.
+        affine: for constants of real numbers, a factor and a term to apply to each element.
     """
 
     role: str
@@ -258,6 +259,7 @@ class Arg:
     reshape: tuple[int, ...] | None = None
     permute: tuple[int, ...] | None = None
     grid: Grid | None = None
+    affine: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

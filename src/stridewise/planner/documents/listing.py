@@ -115,4 +115,6 @@ def _argument(arg: Arg) -> str:
     parts += [f"from element {arg.offset}"] if arg.offset else []
     parts += [f"reshaped to {list(arg.reshape)}"] if arg.reshape is not None else []
     parts += [f"permuted by {list(arg.permute)}"] if arg.permute is not None else []
+    if arg.affine is not None:
+        parts.append(f"times {arg.affine[0]!r} plus {arg.affine[1]!r}")
     return ", ".join(parts)

@@ -79,7 +79,8 @@ class Packing:
     ) -> Packing:
         """Return how a constant is packed for the kernel that asks for it."""
         source = originals[constant.value] if constant.value else None
-        of = (constant.fill, constant.numbers) if source is None else (source.key, constant.grid)
+        own = (constant.grid, constant.affine)
+        of = (constant.fill, constant.numbers) if source is None else (source.key, *own)
         spec = constant.spec
         if spec is None:
             return cls(constant, source, None, of)
@@ -87,8 +88,8 @@ class Packing:
         desc = reader.arg_desc(role_argument(spec.kind, constant.role))
         if constant.value and packs_itself(reader, constant.role):
             # The description says how long the transformed weights are, not what they are.
-            own = (of, spec.kind, spec.params, constant.implementation, desc)
-            return cls(constant, source, desc, own, reader, constant.role)
+            known = (of, spec.kind, spec.params, constant.implementation, desc)
+            return cls(constant, source, desc, known, reader, constant.role)
         key = (of, constant.reshape, constant.permute, desc)
         return cls(constant, source, desc, key)
 
@@ -160,6 +161,9 @@ class Packing:
         array = self.source.array if part is None else self.source.rows(part.begin, part.end)
         if self.constant.grid is not None:
             array = self.constant.grid.stored(array).astype(np.int8)
+        if self.constant.affine is not None:
+            factor, term = self.constant.affine
+            array = (array * np.float64(factor) + term).astype(np.float32)
         if self.desc is None or self.reader is not None:
             return array
         if self.constant.reshape is not None:

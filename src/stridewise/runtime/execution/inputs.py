@@ -81,9 +81,21 @@ def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
             f"input {value.name!r}",
             expected=f"shape {value.shape}",
             found=str(array.shape),
-            fix=f"compile with shapes={{{value.name!r}: {array.shape}}}",
+            fix=_fix(value, array.shape),
         )
     return _stored(value, array, fmt, given)
+
+
+def _fix(value: Value, found: tuple[int, ...]) -> str:
+    """Return what helps where an input has another shape."""
+    expected = value.shape
+    if len(found) == len(expected):
+        return f"compile with shapes={{{value.name!r}: {found}}}"
+    if expected == (1, *found):
+        return "add the axis of the batch: x[None]"
+    if found == (1, *expected):
+        return "take the first axis off: x[0]"
+    return f"give an array with {len(expected)} {'axis' if len(expected) == 1 else 'axes'}"
 
 
 def of_dtype(given: Any, dtype: DType, where: str) -> Array:

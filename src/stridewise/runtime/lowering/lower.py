@@ -152,7 +152,7 @@ def _kernel_step(
             operand.value, operand.fill, operand.reshape, operand.permute,
             action.spec, action.cost.implementation, role,
             constants.layout(action.spec, action.cost.implementation, role),
-            operand.numbers, operand.grid,
+            operand.numbers, operand.grid, operand.affine,
         )  # fmt: skip
         bindings.append(Binding(role, constants.ref(constant)))
     return KernelStep(

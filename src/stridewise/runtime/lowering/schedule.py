@@ -106,6 +106,7 @@ class ConstantArg:
     permute: tuple[int, ...] | None = None
     numbers: tuple[float, ...] = ()
     grid: Grid | None = None
+    affine: tuple[float, float] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -341,7 +342,7 @@ class _Scheduler:
         stored = (outputs if operand.side == "out" else sources.stored)[operand.index]
         if stored is None:
             name = sources.node.inputs[operand.index]
-            return ConstantArg(name, 0.0, arg.reshape, arg.permute, grid=arg.grid)
+            return ConstantArg(name, 0.0, arg.reshape, arg.permute, (), arg.grid, arg.affine)
         return Place(stored, arg.offset * stored.desc.dtype.itemsize)
 
     def share(

@@ -1,8 +1,9 @@
 """The choice among plans that keep an error budget: the joint one, and those of one precision.
 
 By the same costs no plan of one precision is cheaper than the joint one. But costs may be
-predicted, and kernels take other times inside a model. So plans of similar costs run in turn, and
-the fastest is used. The cost cache keeps the times.
+predicted, and kernels take other times inside a model. So all of these plans run in turn, whatever
+they should cost, and the fastest is used. The cost cache keeps the times; those that other work on
+the machine disturbed expire, as costs do.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stridewise.planning import Plan
+from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
-from stridewise.runtime.tuning.plan_race import run_in_turn
+from stridewise.runtime.tuning.plan_race import Outcome, run_in_turn
 from stridewise.runtime.tuning.tuning import choices
 
 __all__ = ["digest_of", "fastest"]
 
-_NEAR = 1.5
-"""Plans that cost more than this many times the cheapest do not run: predictions err by less."""
-_SAME = 0.97
+_SAME = 0.985
 """Times that differ by less than this factor differ by noise."""
-_RACE_S = 2.0
+_RACE_S, _LEAST_ROUNDS, _ROUNDS, _RACES = 2.0, 8, 40, 3
+"""Time for a race, runs of each plan before it may lose, turns at most, and races at most: while
+other work disturbs one, another one adds runs."""
 
 
 def digest_of(plan: Plan) -> str:
@@ -32,15 +34,23 @@ def digest_of(plan: Plan) -> str:
     return hashlib.sha256(repr(choices(plan)).encode()).hexdigest()
 
 
-def _near(plans: Mapping[str, Plan]) -> dict[str, Plan]:
-    """Return the plans that may be the fastest, each different, the cheapest first."""
-    ranked = sorted(plans.items(), key=lambda item: item[1].cost_ns)
+def _different(plans: Mapping[str, Plan]) -> dict[str, Plan]:
+    """Return the plans, the cheapest first, without those that decide the same as one of them."""
     found: dict[str, Plan] = {}
-    for label, plan in ranked:
-        known = [choices(other) for other in found.values()]
-        if plan.cost_ns <= _NEAR * ranked[0][1].cost_ns and choices(plan) not in known:
+    for label, plan in sorted(plans.items(), key=lambda item: item[1].cost_ns):
+        if choices(plan) not in [choices(other) for other in found.values()]:
             found[label] = plan
     return found
+
+
+def _raced(models: Mapping[str, CompiledModel]) -> Outcome:
+    outcome = Outcome({}, {}, is_disturbed=True)
+    for _ in range(_RACES):
+        until = time.monotonic() + _RACE_S
+        outcome = run_in_turn(models, until, outcome.runs, rounds=(_LEAST_ROUNDS, _ROUNDS))
+        if not outcome.is_disturbed:
+            break
+    return outcome
 
 
 def fastest(plans: Mapping[str, Plan], costs: CostCache | None, *, may_run: bool) -> Plan:
@@ -52,22 +62,21 @@ def fastest(plans: Mapping[str, Plan], costs: CostCache | None, *, may_run: bool
         costs: keeps measured times; None to decide by costs alone.
         may_run: whether plans whose times are unknown may run.
     """
-    near = _near(plans)
-    cheapest = next(iter(near.values()))
-    if costs is None or len(near) == 1:
+    rivals = _different(plans)
+    cheapest = next(iter(rivals.values()))
+    if costs is None or len(rivals) == 1:
         return cheapest
-    digests = [f"{label} {digest_of(plan)}" for label, plan in near.items()]
+    digests = [f"{label} {digest_of(plan)}" for label, plan in rivals.items()]
     key = f"precision {hashlib.sha256(repr(sorted(digests)).encode()).hexdigest()}"
     times = dict(costs.find((key,)).get(key, ()))
-    if times.keys() != near.keys():
+    if times.keys() != rivals.keys():
         if not may_run:
             return cheapest
-        models = {label: load(lower_plan(plan)) for label, plan in near.items()}
-        outcome = run_in_turn(models, time.monotonic() + _RACE_S)
-        if outcome.is_disturbed:
-            return cheapest
+        models = {label: load(lower_plan(plan)) for label, plan in rivals.items()}
+        outcome = _raced(models)
+        # Least times of plans that run in turn say more than costs, also on a busy machine.
         times = dict(outcome.times)
-        costs.store({key: tuple(times.items())})
+        costs.store({key: tuple(times.items())}, is_provisional=outcome.is_disturbed)
     least = min(times.values())
     label = next(name for name in plans if name in times and _SAME * times[name] <= least)
     others = tuple(
@@ -77,6 +86,6 @@ def fastest(plans: Mapping[str, Plan], costs: CostCache | None, *, may_run: bool
             cost_ns=plan.cost_ns,
             measured_ns=times[name],
         )
-        for name, plan in near.items()
+        for name, plan in rivals.items()
     )
-    return replace(near[label], comparisons=(*near[label].comparisons, *others))
+    return replace(rivals[label], comparisons=(*rivals[label].comparisons, *others))

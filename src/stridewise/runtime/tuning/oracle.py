@@ -43,6 +43,10 @@ _HOPELESS = 3.0
 """Kernels that should take this many times as long as a competitor are measured last."""
 
 
+_PREDICTED = frozenset({"calibrated", "model"})
+_INTEGERS = frozenset({"s8", "u8"})
+
+
 def estimating_oracle(machine: Machine, target: LibraryTarget) -> KernelOracle:
     """Return the oracle that estimates costs by a roofline model and measures nothing."""
     return roofline(machine, target)
@@ -82,7 +86,7 @@ class CalibratedOracle:
         self.deviations = {}
         kept = self._kept(own, known) if missing else None
         self.is_kept = kept is not None
-        self._last = kept or {**known, **self.predicted(missing)}
+        self._last = kept or in_order({**known, **self.predicted(missing)})
         return {**self._last, **fallback}
 
     def predicted(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
@@ -183,6 +187,37 @@ class CalibratedOracle:
 
     def _name(self, spec: KernelSpec) -> str:
         return name_of(self.times.key(spec))
+
+
+def in_order(costs: Mapping[KernelSpec, Known]) -> dict[KernelSpec, Known]:
+    """Return costs where no product of integers stores real numbers faster than integers.
+
+    The kernel that stores real numbers does the same and writes four times as many bytes. If
+    predictions say otherwise, the one that costs more is closer to the truth: other kernels show
+    whether a size is slow, and a plan picks what is predicted too low.
+    """
+    integers: dict[object, float] = {}
+    for spec, known in costs.items():
+        dst = spec.memory("dst")
+        if dst is not None and dst.dtype in _INTEGERS and not isinstance(known, Refusal):
+            integers[_but_for_result(spec)] = known[0].cost_ns
+    found = dict(costs)
+    for spec, known in costs.items():
+        dst, src = spec.memory("dst"), spec.memory("src")
+        if src is None or dst is None or (src.dtype in _INTEGERS, dst.dtype) != (True, "f32"):
+            continue
+        least = integers.get(_but_for_result(spec)) if spec.memory("weights") else None
+        if least is None or isinstance(known, Refusal) or known[0].source not in _PREDICTED:
+            continue
+        found[spec] = tuple(replace(cost, cost_ns=max(cost.cost_ns, least)) for cost in known)
+    return found
+
+
+def _but_for_result(spec: KernelSpec) -> object:
+    """Return what two kernels have in common that differ in the type of their results."""
+    operands = tuple(item for item in spec.memories if item[0] != "dst")
+    posts = tuple(post.operand for post in spec.post_ops if post.operand is not None)
+    return spec.kind, spec.params, operands, posts
 
 
 def _parsed(entry: Entry) -> tuple[str, KernelCost]:

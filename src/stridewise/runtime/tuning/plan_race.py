@@ -131,7 +131,7 @@ def _turn(model: CompiledModel, inputs: Sequence[Any], runs: Runs) -> None:
     runs.steps.extend(model.step_times(inputs, 1))
 
 
-def _contenders(runs: Mapping[str, Runs]) -> list[str]:
+def _contenders(runs: Mapping[str, Runs], least: int) -> list[str]:
     """Return the models to run next, those that may be the fastest or ran too seldom.
 
     Of several, those that ran least: the least of more times is less.
@@ -140,7 +140,7 @@ def _contenders(runs: Mapping[str, Runs]) -> list[str]:
     found = {
         label: len(item.whole)
         for label, item in runs.items()
-        if len(item.whole) < _LEAST_ROUNDS or min(item.whole) <= _LOST * fastest
+        if len(item.whole) < least or min(item.whole) <= _LOST * fastest
     }
     return [label for label, count in found.items() if count == min(found.values())]
 
@@ -149,6 +149,8 @@ def run_in_turn(
     models: Mapping[str, CompiledModel],
     until: float | None = None,
     ran: Mapping[str, Runs] = MappingProxyType({}),
+    *,
+    rounds: tuple[int, int] = (_LEAST_ROUNDS, _ROUNDS),
 ) -> Outcome:
     """Run models in turn, a few times each; those that lose run less often.
 
@@ -160,6 +162,7 @@ def run_in_turn(
         models: what runs, by label.
         until: time of ``time.monotonic`` after which no turn begins.
         ran: times of models that ran before, by label.
+        rounds: runs of a model before it may lose, and number of turns at most.
     """
     # Plans may take their inputs in different formats.
     inputs = {label: _made_up_inputs(model.call_signature) for label, model in models.items()}
@@ -169,12 +172,12 @@ def run_in_turn(
     for label in (name for name in models if name not in ran):
         models[label].run_program(inputs[label])
     begin, watch = time.monotonic(), Stopwatch(threads)
-    for turn in range(_ROUNDS):
+    for turn in range(rounds[1]):
         now = time.monotonic()
         is_over = turn >= 1 and until is not None and now >= until
-        if is_over or (turn >= _LEAST_ROUNDS and now - begin > _BUDGET_S):
+        if is_over or (turn >= rounds[0] and now - begin > _BUDGET_S):
             break
-        for label in _contenders(runs):
+        for label in _contenders(runs, rounds[0]):
             _turn(models[label], inputs[label], runs[label])
     is_disturbed = watch.is_disturbed
     places: dict[tuple[KernelSpec, str], list[float]] = {}

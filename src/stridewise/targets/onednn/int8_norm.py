@@ -57,9 +57,12 @@ def _joined(
     if kind is None or destination is None:
         return
     chain = Chain(call.spec.post_ops)
+    factor = chain.taken_last()
     row = (1, destination.dims[1], *(1,) * (len(destination.dims) - 2))
     for index, algorithm in ((1, "mul"), (2, "add")):
         arg = Arg("", input_of(index), reshape=row)
+        if algorithm == "mul" and factor != 1.0:
+            arg = replace(arg, affine=(factor, 0.0))
         chain.second(algorithm, MemorySpec(row, destination.tag), arg, None)
     Typed(context, (None,) * len(node.inputs), result).posts(chain, destination)
     spec = storing(call.spec, result, chain)

@@ -1,7 +1,8 @@
 """Convolutions and matrix products of integers, which the library or the core multiplies.
 
 Scales and zero points are arguments of the library's kernels, or become linear post-ops where it
-has no such arguments.
+has no such arguments. A linear function that comes first is applied to the scales of the weights
+and to the bias instead: a post-op takes time for each element.
 """
 
 from __future__ import annotations
@@ -73,14 +74,22 @@ def products_to(
     typed.posts(chain, destination)
     to = "f32" if result is None else result.dtype
     types = {"src": source.dtype, "weights": "s8", "dst": to}
-    scale = Arg("weights_scale", Operand("numbers", 0, weights.scales))
-    numbers = (*scale_args("src", source.quantization), scale)
     if result is not None:
         chain.store(result)
-    memories = (*with_types(spec.memories, types), *scale_memories(numbers))
     kept = [arg for arg in args if not arg.role.startswith("post")]
     kept = [replace(arg, grid=weights) if arg.role == "weights" else arg for arg in kept]
     bias = corrected_bias(context.value(node.inputs[1]))
+    kept = [arg for arg in kept if bias is None or arg.role != "bias"]
+    bias = next((arg for arg in kept if arg.role == "bias"), bias)
+    scales = weights.scales
+    if bias is None or _is_known(bias, context):
+        factor, term = chain.taken_linear(has_term=bias is not None)
+        scales = tuple(scale * factor for scale in scales)
+        if bias is not None:
+            bias = _affine(bias, factor, term)
+    scale = Arg("weights_scale", Operand("numbers", 0, scales))
+    numbers = (*scale_args("src", source.quantization), scale)
+    memories = (*with_types(spec.memories, types), *scale_memories(numbers))
     if bias is not None:
         if spec.memory("bias") is None:
             memories = (*memories, ("bias", MemorySpec((len(bias.operand.numbers),), "a")))
@@ -88,6 +97,21 @@ def products_to(
     made = replace(spec, memories=memories, post_ops=tuple(chain.specs))
     call = Call(made, (*kept, *chain.args, *numbers))
     yield typed.option(option, call, f"{option.algorithm}, {source.dtype} to {to}")
+
+
+def _is_known(bias: Arg, context: KernelContext) -> bool:
+    operand = bias.operand
+    return operand.side == "numbers" or context.is_constant(context.node.inputs[operand.index])
+
+
+def _affine(bias: Arg, factor: float, term: float) -> Arg:
+    """Return a bias, which is known before the run, times a factor plus a term."""
+    if (factor, term) == (1.0, 0.0):
+        return bias
+    if bias.operand.side != "numbers":
+        return replace(bias, affine=(factor, term))
+    numbers = tuple(number * factor + term for number in bias.operand.numbers)
+    return replace(bias, operand=replace(bias.operand, numbers=numbers))
 
 
 def _operands(context: KernelContext, option: KernelOption) -> tuple[Grid | None, ...]:

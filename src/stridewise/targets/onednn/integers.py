@@ -36,6 +36,9 @@ __all__ = [
     "with_types",
 ]
 
+_POST = "post"
+"""What the roles of arguments of post-ops begin with."""
+
 _SIGNED = {"s8": 0, "u8": 128}
 """Zero points of weights that are whole numbers of 8 bits with a sign when it is taken off."""
 
@@ -119,6 +122,35 @@ class Chain:
             self.eltwise("round", 0.0, 0.0)
         self.eltwise("linear", 1.0, grid.zero_points[0])
 
+    def taken_linear(self, *, has_term: bool) -> tuple[float, float]:
+        """Take the linear function that comes first, as a factor and a term; else 1 and 0.
+
+        Args:
+            has_term: whether the term is taken as well; if not, a post-op still adds it.
+        """
+        first = self.specs[0] if self.specs else None
+        if first is None or first.algorithm != "linear" or first.alpha <= 0:
+            return 1.0, 0.0
+        if first.beta and not has_term:
+            self.specs[0] = replace(first, alpha=1.0)
+            return first.alpha, 0.0
+        self.specs.pop(0)
+        # Arguments are named by the places of their post-ops.
+        places = (int(arg.role.removeprefix(_POST)) for arg in self.args)
+        self.args = [
+            replace(arg, role=f"{_POST}{place - 1}")
+            for arg, place in zip(self.args, places, strict=True)
+        ]
+        return first.alpha, first.beta
+
+    def taken_last(self) -> float:
+        """Take the factor that comes last; 1 where another function does."""
+        last = self.specs[-1] if self.specs else None
+        if last is None or last.algorithm != "linear" or last.beta:
+            return 1.0
+        self.specs.pop()
+        return last.alpha
+
     def second(self, algorithm: str, operand: MemorySpec, arg: Arg, grid: Grid | None) -> None:
         """Apply a function of two operands with an argument of the kernel; no zero point."""
         self._append(algorithm, replace(operand, dtype=grid.dtype if grid else "f32"), arg)
@@ -127,7 +159,7 @@ class Chain:
 
     def _append(self, algorithm: str, operand: MemorySpec, arg: Arg) -> None:
         self.specs.append(PostOpSpec("binary", algorithm, operand=operand))
-        self.args.append(replace(arg, role=f"post{len(self.specs) - 1}"))
+        self.args.append(replace(arg, role=f"{_POST}{len(self.specs) - 1}"))
 
 
 def _before_storing(posts: tuple[PostOp, ...]) -> tuple[PostOp, ...]:

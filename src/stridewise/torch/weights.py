@@ -59,9 +59,12 @@ class Mark:
             died: called when its memory is gone.
         """
         self.identity = id(tensor)
-        # What refers to this object must not keep it alive.
-        called = None if died is None else lambda _: died()
-        self._memory = weakref.ref(_memory(tensor), called)
+
+        def gone(_: object) -> None:
+            if died is not None:
+                died()
+
+        self._memory = weakref.ref(_memory(tensor), gone)
 
     @property
     def is_alive(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
 import warnings
 
 import pytest
@@ -179,3 +181,15 @@ def test_caches_that_are_inference_tensors_are_inputs():
 def test_inputs_that_require_gradients_without_grad_mode():
     model = Net().eval()
     same(compiled(model), model, image().requires_grad_())
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_tensors_of_mkldnn_run_in_pytorch(whole):
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval()
+    stored = importlib.import_module("torch.utils.mkldnn").to_mkldnn(copy.deepcopy(module))
+    function = stored if whole else torch.relu
+    x = image().to_mkldnn()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", st.FallbackWarning)
+        found = compiled(function, fallback="eager")(x)
+        assert torch.equal(found.to_dense(), function(x).to_dense())

@@ -53,9 +53,34 @@ def _fused(model):
     optimizer.step()
 
 
-@pytest.mark.parametrize(
-    "change", [_in_place, _loaded, _assigned, _replaced, _data, _statistics, _fused]
+def _swapped(model):
+    torch.utils.swap_tensors(
+        model.first.weight, torch.nn.Parameter(torch.randn_like(model.first.weight))
+    )
+
+
+def _swapped_at_loading(model):
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.load_state_dict(Net().state_dict())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+CHANGES = (
+    _in_place,
+    _loaded,
+    _assigned,
+    _replaced,
+    _data,
+    _statistics,
+    _fused,
+    _swapped,
+    _swapped_at_loading,
 )
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_changes_of_weights(change):
     model = Net().eval()
     fast, x = compiled(model), image()

@@ -7,6 +7,8 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
@@ -175,6 +177,42 @@ def test_open_shapes_of_programs():
     for wrong in (image(9), image(2, 10)):
         with pytest.raises(InputError, match=r"argument 'x'.*shape \(s\d+: 0\.\.8, 3, 9, 9\)"):
             model(wrong)
+
+
+class _Pair(torch.nn.Module):
+    def forward(self, a, b):
+        return {"sum": F.relu(a).sum() + F.relu(b), "a": a * 2}
+
+
+@settings(max_examples=4, deadline=None)
+@given(
+    factors=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    shifts=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    axis=st.integers(0, 1),
+    last=st.integers(3, 7),
+    data=st.data(),
+)
+def test_extents_that_depend_on_each_other(factors, shifts, axis, last, data):
+    def inputs(*extents):
+        return [torch.randn((n, 5) if axis == 0 else (5, n)) for n in extents]
+
+    def sizes(number):
+        return [f * number + s for f, s in zip(factors, shifts, strict=True)]
+
+    base = torch.export.Dim("n", min=1, max=last)
+    spec = tuple({axis: extent} for extent in sizes(base))
+    module = _Pair()
+    try:
+        program = torch.export.export(module, tuple(inputs(*sizes(last))), dynamic_shapes=spec)
+    except torch._dynamo.exc.UserError:
+        return  # the example has extents that PyTorch takes for fixed ones
+    model = sw.compile(program, tune="model")
+    for number in {1, last, data.draw(st.integers(1, last))}:
+        check(model, module, *inputs(*sizes(number)))
+    first, second = sizes(data.draw(st.integers(1, last)))
+    for wrong in ((first, second + 1), (first + 1, second), tuple(sizes(last + 1))):
+        with pytest.raises(InputError, match=r"argument '[ab]'"):
+            model(*inputs(*wrong))
 
 
 def test_other_fixed_shapes_than_in_the_example():

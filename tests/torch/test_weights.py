@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from stridewise.runtime.binding.library import load_core  # noqa: E402
 from stridewise.torch import repack  # noqa: E402
-from stridewise.torch.weights import Weights, count_optimizer_steps  # noqa: E402
+from stridewise.torch.weights import Mark, Weights, count_optimizer_steps  # noqa: E402
 
 VERSION, ADDRESS = torch.Tensor._version, torch.Tensor.data_ptr
 
@@ -51,11 +51,15 @@ def another(args: list[Any]) -> None:
     args[2] = torch.nn.Parameter(args[2].detach())  # with the same memory
 
 
+def swap(args: list[Any]) -> None:
+    torch.utils.swap_tensors(args[2], torch.nn.Parameter(torch.ones(4)))
+
+
 def all_at_once(_: list[Any]) -> None:
     repack()
 
 
-CHANGES = (assign, step, in_place, through_a_view, another, all_at_once)
+CHANGES = (assign, step, in_place, through_a_view, another, swap, all_at_once)
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -66,7 +70,7 @@ def test_changes_are_noticed(change: Callable[[list[Any]], None]) -> None:
     assert weights.holds([None, None, *args[2:]])
     change(args)
     assert not weights.holds(args)
-    assert weights.is_of(args) == (change is not another)
+    assert weights.is_of(args) == (change not in (another, assign, swap))
     assert Weights(args, (2, 3)).holds(args)
 
 
@@ -78,6 +82,27 @@ def test_a_parameter_that_is_gone_is_not_replaced_by_one_at_its_place() -> None:
     args[2] = torch.nn.Parameter(torch.randn(4))
     assert not weights.is_alive
     assert not weights.holds(args)
+
+
+@pytest.mark.parametrize("alias", [torch.Tensor.detach, lambda x: x.data], ids=["detach", "data"])
+def test_parameters_at_the_same_memory_are_others(alias: Callable[[Any], Any]) -> None:
+    args = made()
+    weights = Weights(args, (2, 3))
+    args[2] = torch.nn.Parameter(alias(args[2]))
+    assert weights.is_alive
+    assert not weights.holds(args)
+
+
+def test_tensors_of_several_memories_are_parameters_too() -> None:
+    args = [torch.eye(3).to_sparse()]
+    weights = Weights(args, ())
+    mark = Mark(args[0])
+    assert mark.is_of(args[0])
+    assert not mark.is_of(torch.eye(3))
+    args.clear()
+    gc.collect()
+    assert not mark.is_alive
+    assert weights.is_alive
 
 
 def test_inference_tensors_are_read_in_each_run() -> None:

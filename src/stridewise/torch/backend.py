@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from itertools import count
@@ -16,6 +15,7 @@ from stridewise.torch.collection import without_collection
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
 from stridewise.torch.training import TrainingStep
+from stridewise.torch.weights import Mark
 
 __all__ = ["NAME", "backend", "register"]
 
@@ -55,7 +55,7 @@ def backend(
     if graph is not None:
         region = Region(name, graph, static_inputs(module), found)
         return lambda *args: region(args)
-    given = [weakref.ref(x) for x in example_inputs if isinstance(x, torch.Tensor)]
+    given = [Mark(x) for x in example_inputs if isinstance(x, torch.Tensor)]
 
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
         context = submodule("torch._guards").TracingContext.get()

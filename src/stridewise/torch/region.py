@@ -37,7 +37,7 @@ from stridewise.torch.collection import without_collection
 from stridewise.torch.options import FallbackWarning, Options
 from stridewise.torch.program import Program, Result
 from stridewise.torch.steps import NativeStep, Step, TorchStep
-from stridewise.torch.weights import Weights, count_optimizer_steps
+from stridewise.torch.weights import Mark, Weights, count_optimizer_steps
 
 __all__ = ["REGIONS", "Region", "summary"]
 
@@ -101,7 +101,7 @@ class Region:
         self._lock = Lock()
         self._has_warned = False
         self._dropped: deque[int] = deque(maxlen=options.max_programs)
-        self._watched: list[weakref.ref[Any]] = []
+        self._watched: list[Mark] = []
         self.left: set[str] = set()
         count_optimizer_steps()
         REGIONS.add(self)
@@ -240,7 +240,11 @@ class Region:
         unknown = [str(node.target) for node in self.module.graph.nodes if depends_on_data(node)]
         if unknown:
             return f"shapes depend on data: {', '.join(dict.fromkeys(unknown))}"
-        kinds: set[Any] = {type(x) for x in args if isinstance(x, torch.Tensor)}
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
+        layouts = {str(x.layout) for x in tensors if x.layout != torch.strided}
+        if layouts:
+            return f"its tensors have the layout {', '.join(sorted(layouts))}"
+        kinds: set[Any] = set(map(type, tensors))
         other = kinds - {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
         names = sorted(kind.__name__ for kind in other)
         return f"its tensors are {', '.join(names)}" if names else ""
@@ -293,15 +297,16 @@ class Region:
         with self._lock:
             return [p for w in self._weights for p in w.programs.values() if p is not None]
 
-    def watch(self, tensors: Sequence[weakref.ref[Any]]) -> None:
+    def watch(self, tensors: Sequence[Mark]) -> None:
         """Note tensors that belong to a graph; reports find it by them."""
         self._watched = list(tensors)
 
     def reads(self, tensors: set[int]) -> bool:
         """Return whether the graph has read one of these parameters, given by ``id``."""
         with self._lock:
-            packed = [ref for item in self._weights for ref in item.weights.tensors]
-            return any(id(ref()) in tensors for ref in (*packed, *self._watched))
+            packed = [mark for item in self._weights for mark in item.weights.marks]
+            known = (*packed, *self._watched)
+            return any(mark.identity in tensors and mark.is_alive for mark in known)
 
 
 def summary(outside: Sequence[Outside]) -> str:

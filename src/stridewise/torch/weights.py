@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.runtime.binding.library import load_core
 
-__all__ = ["Weights", "count_optimizer_steps", "repack"]
+__all__ = ["Mark", "Weights", "count_optimizer_steps", "repack"]
 
 
 class _Epoch:
@@ -40,11 +40,55 @@ def repack() -> None:
     _Epoch.advance()
 
 
+class Mark:
+    """A tensor that was seen, known by its identity as long as its memory exists.
+
+    The reference is to the memory: PyTorch refuses to exchange tensors that have references
+    (``torch.utils.swap_tensors``). Another tensor can have the identity only if it is made of the
+    same memory after the first one is gone.
+
+    Attributes:
+        identity: its ``id``.
+    """
+
+    def __init__(self, tensor: Any, died: Callable[[], None] | None = None) -> None:
+        """Note a tensor.
+
+        Args:
+            tensor: of PyTorch.
+            died: called when its memory is gone.
+        """
+        self.identity = id(tensor)
+
+        def gone(_: object) -> None:
+            if died is not None:
+                died()
+
+        self._memory = weakref.ref(_memory(tensor), gone)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its memory exists."""
+        return self._memory() is not None
+
+    def is_of(self, tensor: Any) -> bool:
+        """Return whether it is this tensor."""
+        return self.identity == id(tensor) and self.is_alive
+
+
+def _memory(tensor: Any) -> Any:
+    """Return an object that lives as long as the memory of a tensor."""
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):  # sparse ones, for example, have several
+        return tensor
+
+
 class Weights:
     """The parameters among the arguments of a call, as they were then.
 
-    They are compared by identity, version and address. As long as all of them are alive, no other
-    tensor has the identity of one of them.
+    They are compared by identity, version and address. As long as the memory of all of them exists,
+    a tensor at other memory has another identity or another address.
     """
 
     def __init__(self, args: Sequence[Any], positions: Sequence[int]) -> None:
@@ -62,12 +106,12 @@ class Weights:
         self._positions, self._are_watched = positions, bool(watched)
         own = weakref.ref(self)
 
-        def died(_: object) -> None:
+        def died() -> None:
             weights = own()
             if weights is not None:
                 weights._is_alive = False
 
-        self.tensors = [weakref.ref(args[at], died) for at in positions]
+        self.marks = [Mark(args[at], died) for at in positions]
 
     @property
     def is_alive(self) -> bool:
@@ -84,5 +128,5 @@ class Weights:
 
     def is_of(self, args: Sequence[Any]) -> bool:
         """Return whether the arguments have the same parameters, changed or not."""
-        pairs = zip(self.tensors, self._positions, strict=True)
-        return all(ref() is args[at] for ref, at in pairs)
+        pairs = zip(self.marks, self._positions, strict=True)
+        return all(mark.is_of(args[at]) for mark, at in pairs)

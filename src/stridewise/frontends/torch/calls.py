@@ -12,6 +12,7 @@ from stridewise.errors import InputError
 from stridewise.frontends.torch.graphs import memory_order
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.reader import array_of, tensor_of
+from stridewise.frontends.torch.values import solution
 from stridewise.graph import Shapes
 
 __all__ = ["Argument", "Limits", "ProgramCalls", "least", "most", "order_of"]
@@ -103,10 +104,17 @@ class Limits:
             return extent == wanted
         expression = wanted.node.expr
         if expression.is_Symbol and expression not in self._symbols:
-            self._symbols[expression] = extent
-            limits = self._ranges.get(expression)
-            return limits is None or least(limits) <= extent <= limits.upper
-        return int(expression.subs(self._symbols)) == extent
+            return self._learns(expression, extent)
+        found = expression.subs(self._symbols)
+        if found.is_number:
+            return int(found) == extent
+        solved = solution(found, extent)
+        return solved is not None and self._learns(*solved)
+
+    def _learns(self, symbol: Any, extent: int) -> bool:
+        self._symbols[symbol] = extent
+        limits = self._ranges.get(symbol)
+        return limits is None or least(limits) <= extent <= limits.upper
 
 
 def least(limits: Any) -> int:

@@ -108,9 +108,24 @@ class ProgramReader:
             return Extent.parse(int(extent))
         expression = extent.node.expr
         limits = self._program.range_constraints.get(expression)
+        if not expression.is_Symbol:
+            return self._derived(expression)
         if limits is None:
             return Extent()
         return Extent((str(expression),), least(limits), most(limits))
+
+    def _derived(self, expression: Any) -> Extent:
+        """Return the limits of an extent such as ``2*s``; calls check that it is one of these.
+
+        The least is that of the default shapes, in which ``s`` is 1 if it may be.
+        """
+        symbols = tuple(expression.free_symbols)
+        limits = self._program.range_constraints.get(symbols[0]) if len(symbols) == 1 else None
+        if limits is None:
+            return Extent()
+        start = int(expression.subs(symbols[0], max(least(limits), 1)))
+        last = most(limits)
+        return Extent((), start, None if last is None else int(expression.subs(symbols[0], last)))
 
     def values(self, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Return values of inputs in their dtypes.

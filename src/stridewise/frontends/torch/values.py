@@ -18,6 +18,7 @@ __all__ = [
     "is_symbolic",
     "listed",
     "resolved",
+    "solution",
     "tensors_of",
     "values_of",
 ]
@@ -57,6 +58,28 @@ def values_of(module: Any, args: Sequence[Any]) -> Values:
         return {node: extents.substituted(node.meta.get("val")) for node in module.graph.nodes}
 
 
+def solution(expression: Any, number: int) -> tuple[Any, int] | None:
+    """Return the only symbol of an expression such as ``2*s``, and its value for a number.
+
+    Args:
+        expression: of sympy.
+        number: what the expression is.
+
+    Returns:
+        None if there are several symbols or none, or if it is not linear, or if no whole number
+        solves it.
+    """
+    symbols = tuple(expression.free_symbols)
+    if len(symbols) != 1:
+        return None
+    (symbol,) = symbols
+    start, step = expression.subs(symbol, 0), expression.diff(symbol)
+    if not (start.is_Integer and step.is_Integer and step):
+        return None
+    value, rest = divmod(number - int(start), int(step))
+    return None if rest else (symbol, value)
+
+
 class _Extents:
     """The numbers that the symbols of a graph stand for in one call."""
 
@@ -78,8 +101,17 @@ class _Extents:
                 self._learn(traced, given)
 
     def _learn(self, traced: Any, number: Any) -> None:
-        if isinstance(traced, _symbolic()) and traced.node.expr.is_Symbol:
-            self._known.setdefault(traced.node.expr, submodule("sympy").sympify(number))
+        if not isinstance(traced, _symbolic()):
+            return
+        expression = traced.node.expr
+        if not expression.is_Symbol:  # an extent such as 2 * s, where no extent is s
+            if not expression.free_symbols:
+                return
+            solved = solution(expression.xreplace(self._known), int(number))
+            if solved is None:
+                return
+            expression, number = solved
+        self._known.setdefault(expression, submodule("sympy").sympify(number))
 
     def number(self, traced: Any) -> Any:
         """Return the number for one that may be symbolic."""

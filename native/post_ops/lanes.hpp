@@ -81,9 +81,9 @@ struct Stages {
             case StageOp::div:
                 return value / other;
             case StageOp::max:
-                return L::larger(value, other);
+                return L::larger_or_nan(value, other);
             case StageOp::min:
-                return L::smaller(value, other);
+                return L::smaller_or_nan(value, other);
         }
         return value;
     }

@@ -94,6 +94,15 @@ struct Lanes {
     // Comparisons with NaN are false, so a NaN in the second argument is propagated.
     static inline V larger(V a, V b) { return a > b ? a : b; }
     static inline V smaller(V a, V b) { return a < b ? a : b; }
+    // NaN in either argument is propagated.
+    static inline V larger_or_nan(V a, V b) {
+        const V found = larger(a, b);
+        return a == a ? found : a;
+    }
+    static inline V smaller_or_nan(V a, V b) {
+        const V found = smaller(a, b);
+        return a == a ? found : a;
+    }
     static inline V without(V value, std::int64_t count) {
         for (int lane = 0; lane < N; ++lane) {
             if (lane >= count) value[lane] = 0.0F;
@@ -150,21 +159,18 @@ inline typename Lanes<N>::V near_power_of_two(typename Lanes<N>::V r) {
     return p;
 }
 
-// 2^x = 2^n 2^r, with n the nearest whole number. Infinite from 128, and 2^-126 below -126.
+// 2^x = 2^n 2^r, with n the nearest whole number. Infinite from 128, and 2^-125 below -125.
 template <int N>
 inline typename Lanes<N>::V Lanes<N>::power_of_two(V x) {
-    // Adding it leaves no fraction bits and puts n into the low bits.
-    constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23
-    x = smaller(all(128.0F), larger(all(-126.0F), x));
+    // Adding it leaves no fraction bits and puts n + 126 into the low bits, which become the bits
+    // of 2^(n - 1). A product with it keeps NaN, whose bits would not survive a sum with n.
+    constexpr float kWhole = 12582912.0F + 126.0F;  // 1.5 * 2^23
+    x = smaller(all(128.0F), larger(all(-125.0F), x));
     const V shifted = x + kWhole;
-    V p = near_power_of_two<N>(x - (shifted - kWhole));
-    // Adds n to the exponent of p, which is 0 or -1.
-    Mask bits, power;
-    __builtin_memcpy(&bits, &p, sizeof bits);
+    const V p = near_power_of_two<N>(x - (shifted - kWhole));
+    Words power;
     __builtin_memcpy(&power, &shifted, sizeof power);
-    bits += power << 23;
-    __builtin_memcpy(&p, &bits, sizeof p);
-    return p;
+    return (p + p) * number(power << 23);
 }
 
 template <int N>

@@ -397,12 +397,6 @@ struct Winograd {
         std::int64_t high, wide, lanes;
     };
 
-    // A NaN on either side gives NaN. `larger` propagates a NaN of its second argument only.
-    static inline V larger_or_nan(V a, V b) {
-        const V maximum = L::larger(a, b);
-        return a == a ? maximum : a;
-    }
-
     // Stores the maxima of 2x2 results. The last result of an odd number belongs to no window.
     template <class T>
     static void store_pooled(const PhaseSteps &steps, const WinogradResult &result,
@@ -413,8 +407,8 @@ struct Winograd {
             for (int j = 0; j < part.wide; ++j) {
                 const V *window = values + 2 * (i * kColumns + j);
                 const V maximum =
-                    larger_or_nan(larger_or_nan(window[0], window[1]),
-                                  larger_or_nan(window[kColumns], window[kColumns + 1]));
+                    L::larger_or_nan(L::larger_or_nan(window[0], window[1]),
+                                     L::larger_or_nan(window[kColumns], window[kColumns + 1]));
                 store_lanes<T>(result, corner + i * steps.row + j * steps.pixel, part.lanes,
                                maximum);
             }

@@ -8,6 +8,7 @@ import pickle
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -226,3 +227,20 @@ def test_the_command_line_takes_native_models_either_way(tmp_path: Path) -> None
     either = [CliRunner().invoke(cli, [*arguments, *more]) for more in ([], ["--no-fallback"])]
     assert [found.exit_code for found in either] == [0, 0]
     assert either[0].output == either[1].output
+
+
+@pytest.mark.parametrize("attrs", [{}, {"onesided": 0}, {"onesided": 1}])
+@pytest.mark.parametrize("framing", ["window", "length", "both"])
+def test_attributes_have_their_defaults_in_other_runtimes(
+    attrs: dict[str, Any], framing: str
+) -> None:
+    names = [{"length": ""}.get(framing, "window"), {"window": ""}.get(framing, "length")]
+    given = make(
+        helper.make_node("STFT", ["x", "step", *names], ["s"], **attrs),
+        helper.make_node("Relu", ["s"], ["y"]),
+        shape=(2, 40, 1),
+        opset=17,
+        constants={"step": 4, "length": 16, "window": np.hanning(16).astype(np.float32)},
+    )
+    feeds = {"x": np.random.default_rng(0).normal(size=(2, 40, 1)).astype(np.float32)}
+    same(sw.compile(given, tune="model")(feeds["x"]), expected(given, feeds)[0])

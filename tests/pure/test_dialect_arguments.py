@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stridewise.errors import FormatError
 from stridewise.formats import Format, dialects, names, nd, parse
@@ -289,3 +291,19 @@ def test_formats_of_several_systems_are_equal():
 def test_numbers_that_do_not_fit_are_refused(name, given):
     with pytest.raises(FormatError, match=f"{name}: expected a whole number of"):
         Format.parse("NC1HWC0", **{name: given})
+
+
+_SIZED = (
+    *("nChw{}c", "NChw16n{}c", "aBcd{}b", "OIhw4i{}o", "NCHW{}c", "C{0}NHW{0}", "OHWIo{}"),
+    *("os_is_yx_isv{}", "b_fs_yx_fsv{}", "Mat dims=3 elempack={}", "TensorNCxHWx<{}>"),
+    *("N,C,H,W: walk N C H W {}*C", "(2,{}):({},1)", "(8,2):(2,{})", "{{1,0:T({},128)}}"),
+)
+
+
+@given(st.sampled_from(_SIZED), st.integers(2, 10**30))
+def test_numbers_in_names_are_read_whole(template: str, number: int):
+    try:
+        fmt = parse(template.format(number, number))
+    except FormatError:
+        return
+    assert str(number) in fmt.text

@@ -214,6 +214,30 @@ def test_nan_and_infinity_stay_in_their_pixel(kind, kernel):
     assert set(zip(*np.nonzero(~np.isfinite(found).all(1)[0]), strict=True)) == {(2, 1), (4, 4)}
 
 
+_KEEPING = (
+    *(CLIP, SWISH, ("binary", "max"), ("binary", "min"), ("eltwise", "logistic", 0.0, 0.0)),
+    *(("eltwise", name, 0.0, 0.0) for name in ("tanh", "gelu_erf", "exp", "sqrt")),
+    *(("eltwise", name, 1 / 6, 0.5) for name in ("hardsigmoid", "hardswish")),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(_KEEPING), st.integers(0x7FC00000, 0x7FFFFFFF), st.booleans())
+def test_post_ops_keep_nan_of_any_bits(kind, kernel, post, bits, negative):
+    case = Case(Layer(channels=20, outputs=20, after=(post,)))
+    case.bias[:] += 9  # no square root of a negative number
+    case.x[0, 3, 2, 1] = np.uint32(bits + (negative << 31)).view(F32)
+    pixels = {(2, 1)}
+    for operand in case.operands:
+        operand[0, :, 4, 4] = np.nan
+        pixels.add((4, 4))
+    found = np.isnan(case.found(kind, kernel)[0])
+    assert set(zip(*np.nonzero(found.all(0)), strict=True)) == pixels
+    assert (found.any(0) == found.all(0)).all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

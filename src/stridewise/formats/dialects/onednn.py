@@ -18,7 +18,7 @@ from stridewise.formats.dialects.dialect import Dialect, Parameters, refuse
 
 __all__ = ["DIALECT", "abstract_tag"]
 
-_TAG = re.compile(r"(?P<outer>[A-Za-z]+)(?P<blocks>(?:\d+[a-z])*)")
+_TAG = re.compile(r"(?P<outer>[A-Za-z]+)(?P<blocks>(?:\d{1,9}[a-z])*)")
 _BLOCK = re.compile(r"(\d{1,9})([a-z])")
 _PREFIXES = ("dnnl::memory::format_tag::", "dnnl_")
 

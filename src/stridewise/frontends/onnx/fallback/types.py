@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 import onnx
-from onnx import ModelProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, defs, shape_inference
 
 from stridewise.classes import dataclass
 from stridewise.errors import UnsupportedError
@@ -61,6 +61,21 @@ def inferred(model: ModelProto) -> dict[str, TypeProto]:
     return {item.name: item.type for item in model.graph.output if item.HasField("type")}
 
 
+def _with_defaults(node: OnnxNode) -> NodeProto:
+    """Return the node with all attributes that have a default.
+
+    ONNX's inference assumes other values than the defaults of some, such as STFT's ``onesided``.
+    """
+    copied = NodeProto()
+    copied.CopyFrom(node.proto)
+    if defs.has(node.op_type, node.opset, node.domain):
+        known = defs.get_schema(node.op_type, node.opset, node.domain).attributes
+        given = {item.name for item in copied.attribute}
+        defaults = (item.default_value for name, item in known.items() if name not in given)
+        copied.attribute.extend(item for item in defaults if item.name)
+    return copied
+
+
 @dataclass(slots=True)
 class ValueTypes:
     """Types of the values of a model.
@@ -80,7 +95,7 @@ class ValueTypes:
 
     def node_model(self, node: OnnxNode) -> ModelProto:
         """Return a model of one node; inputs have types, small constants also data."""
-        graph = onnx.GraphProto(name="node", node=[node.proto])
+        graph = onnx.GraphProto(name="node", node=[_with_defaults(node)])
         for name in reads_of(node.proto):
             data = None if name in self.open else self.constant(name)
             if data is not None and data.size <= _SMALL:

@@ -21,7 +21,13 @@ Range = tuple[int, int, int]
 
 
 def _bounds(start: int, end: int, step: int, extent: int) -> Range:
-    """Return a range with indices from the front, clamped to the extent."""
+    """Return a range with indices from the front, clamped to the extent.
+
+    Source: ONNX, Slice: a start is clamped to an element, so a slice backward from before the front
+    has the first element. In Python it has none.
+    """
+    if step < 0 and start < -extent:
+        start = -extent
     first, last, step = slice(start, end, step).indices(extent)
     if not range(first, last, step):
         return 0, 0, 1

@@ -173,12 +173,25 @@ def _check_graph(model: onnx.ModelProto, where: str) -> None:
 
 
 def _inline(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return the model without local functions, except those of another opset."""
+    """Return the model without local functions, except those of another opset or with defaults.
+
+    The inliner ignores defaults of attributes; the importer, which reads what is left, does not.
+    """
+    plain, has_defaults = model, any(item.attribute_proto for item in model.functions)
+    if has_defaults:
+        plain = onnx.ModelProto()
+        plain.CopyFrom(model)
+        del plain.functions[:]
+        plain.functions.extend(item for item in model.functions if not item.attribute_proto)
     try:
-        result = inliner.inline_local_functions(model)
+        result = inliner.inline_local_functions(plain)
     except Exception as error:  # the exceptions of the native inliner are not documented
         text = " ".join(str(error).split()) or type(error).__name__
         raise _not_inlined(model, where, text) from error
+    if has_defaults:
+        # Those that are left may call any of the others.
+        del result.functions[:]
+        result.functions.extend(model.functions)
     return result
 
 

@@ -458,7 +458,11 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         request = Request(model, parse_shapes(shapes), parse_values(values), **own)
         command(request, **others)
 
-    decorated: Callable[..., None] = with_request
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return with_options(_OPTIONS, with_request)
+
+
+def with_options(options: Sequence[Callable[..., Any]], command: Callable[..., None]) -> Any:
+    """Add options to a command; help lists them in their order."""
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import cos, pi
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,15 @@ import numpy as np
 
 from stridewise.api import models
 from stridewise.api.trainer import Trainer
-from stridewise.cli.console import OUT, Callback, Request, compile_options, measuring, save_text
+from stridewise.cli.console import (
+    OUT,
+    Callback,
+    Request,
+    compile_options,
+    measuring,
+    save_text,
+    with_options,
+)
 from stridewise.cli.training_data import Data, batches, check_classifier, epoch_steps, read_data
 from stridewise.errors import InputError
 from stridewise.graph import Graph
@@ -171,15 +179,9 @@ _OPTIONS = (
 )
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @click.command("train")
 @compile_options
-@_with_options
+@partial(with_options, _OPTIONS)
 def train(request: Request, **given: Any) -> None:
     """Train the weights of MODEL to classify DATA: an .npz file, or a folder of images.
 

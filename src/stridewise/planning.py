@@ -157,7 +157,7 @@ class Plan(PlanData):
         Args:
             wanted: for each tensor, or node for its first output, a kind of the target
                 (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format;
-                with an element type behind it (``"nhwc bf16"``) where it is not the tensor's own;
+                with an element type after it (``"nhwc bf16"``) where it is not the tensor's own;
                 or an element type alone (``"bfloat16"``), in the format that suits best.
 
         Raises:

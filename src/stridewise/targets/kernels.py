@@ -441,7 +441,7 @@ def behind_ahead(
 
 
 def from_ahead(arg: Arg) -> Arg:
-    """Return an argument of the node ahead as one of the node behind it."""
+    """Return an argument of a producer as an argument of its consumer."""
     if arg.operand.side != "in":
         return arg
     return replace(arg, operand=Operand("ahead", arg.operand.index))

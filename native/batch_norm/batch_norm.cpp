@@ -39,7 +39,6 @@ BatchNormOptions checked(BatchNormOptions o) {
     require(*std::min_element(dims.begin(), dims.end()) >= 1,
             "batch norm: expected positive extents, got " + o.images.repr());
     require(o.epsilon >= 0, "batch norm: expected an epsilon of 0 or more");
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
 }
 
@@ -168,7 +167,8 @@ void BatchNormWork::each_channels(const Body &body) const {
 }
 
 BatchNorm::BatchNorm(BatchNormOptions options, bool adds)
-    : work_(std::move(options), adds, false), args_{DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT} {
+    : Kernel(options.threads, {DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT}),
+      work_(std::move(options), adds, false) {
     if (adds) args_.push_back(post_op_arg(0));
     args_.insert(args_.end(), {DNNL_ARG_DST, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE});
 }
@@ -184,8 +184,7 @@ std::size_t BatchNorm::scratchpad_nbytes() const {
 
 MemoryDesc BatchNorm::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SCRATCHPAD) return bytes_desc(scratchpad_nbytes());
-    require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-            "batch norm: there is no argument " + std::to_string(arg));
+    require(takes(arg), "batch norm: there is no argument " + std::to_string(arg));
     const bool is_image = arg == DNNL_ARG_SRC || arg == DNNL_ARG_DST || arg == post_op_arg(0);
     return is_image ? work_.options().images : work_.row_desc();
 }
@@ -263,9 +262,10 @@ void BatchNorm::execute(const std::vector<void *> &data, void *scratchpad) const
 }
 
 BatchNormGradient::BatchNormGradient(BatchNormOptions options, bool masks)
-    : work_(std::move(options), false, masks),
-      masks_(masks),
-      args_{DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_SCALE, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE} {
+    : Kernel(options.threads,
+             {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_SCALE, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE}),
+      work_(std::move(options), false, masks),
+      masks_(masks) {
     if (masks) args_.push_back(DNNL_ARG_SHIFT);
     args_.insert(args_.end(), {DNNL_ARG_DST, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT});
 }
@@ -281,8 +281,7 @@ std::size_t BatchNormGradient::scratchpad_nbytes() const {
 
 MemoryDesc BatchNormGradient::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SCRATCHPAD) return bytes_desc(scratchpad_nbytes());
-    require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-            "batch norm: there is no argument " + std::to_string(arg));
+    require(takes(arg), "batch norm: there is no argument " + std::to_string(arg));
     const bool is_image = arg == DNNL_ARG_SRC || arg == DNNL_ARG_DST || arg == DNNL_ARG_DIFF_DST;
     return is_image ? work_.options().images : work_.row_desc();
 }

@@ -64,16 +64,13 @@ class BatchNorm : public Kernel {
     BatchNorm(BatchNormOptions options, bool adds);
 
     std::string impl() const override { return "batch_norm:" + work_.options().isa; }
-    int threads() const override { return work_.options().threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     std::vector<int> written() const override;
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
   private:
     BatchNormWork work_;
-    std::vector<int> args_;
 };
 
 // DST, DIFF_SCALE and DIFF_SHIFT of SRC, DIFF_DST, SCALE, MEAN and VARIANCE. If `masks`, DIFF_DST
@@ -83,9 +80,7 @@ class BatchNormGradient : public Kernel {
     BatchNormGradient(BatchNormOptions options, bool masks);
 
     std::string impl() const override { return "batch_norm_gradient:" + work_.options().isa; }
-    int threads() const override { return work_.options().threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     std::vector<int> written() const override;
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
@@ -93,7 +88,6 @@ class BatchNormGradient : public Kernel {
   private:
     BatchNormWork work_;
     bool masks_;
-    std::vector<int> args_;
 };
 
 }  // namespace stridewise

@@ -48,7 +48,6 @@ Conv1x1Options checked(Conv1x1Options o) {
     require(o.groups == 1 || o.channels_last ||
                 (o.channels / o.groups % o.lanes == 0 && o.outputs / o.groups % o.lanes == 0),
             "conv1x1: expected groups of whole blocks");
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
 }
 
@@ -72,7 +71,9 @@ struct Conv1x1::Call {
 };
 
 Conv1x1::Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t between)
-    : options_(checked(std::move(options))), kernels_(&find_kernels(options_)) {
+    : Kernel(options.threads, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}),
+      options_(checked(std::move(options))),
+      kernels_(&find_kernels(options_)) {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
     pixels_ = o.height * o.width;
@@ -82,7 +83,6 @@ Conv1x1::Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t be
     pairs_ = ceil_div(outputs_, 2 * lanes);
     source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
     result_ = strides_of(o.channels_last, lanes, o.outputs, o.height, o.width);
-    args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_factor) args_.push_back(kConv1x1Factor);
     plan_stages(post_ops, between);
@@ -184,8 +184,7 @@ MemoryDesc Conv1x1::arg_desc(int arg) const {
             return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))},
                               "f32", "a");
         default:
-            require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-                    "conv1x1: there is no argument " + std::to_string(arg));
+            require(takes(arg), "conv1x1: there is no argument " + std::to_string(arg));
             return image_desc({o.images, o.outputs, o.height, o.width}, false, o.channels_last,
                               o.lanes);
     }

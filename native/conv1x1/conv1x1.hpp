@@ -35,9 +35,7 @@ class Conv1x1 : public Kernel {
     Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t between);
 
     std::string impl() const override { return "conv1x1:" + options_.isa; }
-    int threads() const override { return options_.threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -74,7 +72,6 @@ class Conv1x1 : public Kernel {
     // weights of an item, and the scratchpad of one thread.
     std::int64_t panel_, gathered_count_, scaled_count_, thread_count_;
     ImageStrides source_, result_;
-    std::vector<int> args_;
     std::vector<Stage> before_, stages_;
     std::vector<int> operands_;  // for each of stages_, the index of its operand in args(), or -1
 };

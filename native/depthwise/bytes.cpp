@@ -70,7 +70,6 @@ ByteDepthwiseOptions checked(ByteDepthwiseOptions o) {
                 std::max(o.pads[0], o.pads[2]) < o.down.extent() &&
                 std::max(o.pads[1], o.pads[3]) < o.across.extent(),
             "depthwise_int8: expected a padding smaller than the window");
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
 }
 
@@ -143,7 +142,9 @@ struct ByteDepthwise::Scratch {
 };
 
 ByteDepthwise::ByteDepthwise(ByteDepthwiseOptions options, const PostOps &post_ops)
-    : options_(checked(std::move(options))), kernels_(&find_kernels(options_)) {
+    : Kernel(options.threads, {DNNL_ARG_SRC, kDepthwiseWeights, kDepthwiseScales, DNNL_ARG_DST}),
+      options_(checked(std::move(options))),
+      kernels_(&find_kernels(options_)) {
     const auto &o = options_;
     const std::int64_t high = o.height + o.pads[0] + o.pads[2] - o.down.extent();
     const std::int64_t wide = o.width + o.pads[1] + o.pads[3] - o.across.extent();
@@ -158,7 +159,6 @@ ByteDepthwise::ByteDepthwise(ByteDepthwiseOptions options, const PostOps &post_o
     step_ = is_apart ? phases_ * o.across.stride : 1;
     source_ = strides_of(o.channels_last, o.lanes, o.channels, o.height, o.width);
     result_ = strides_of(o.channels_last, o.lanes, o.channels, out_height_, out_width_);
-    args_ = {DNNL_ARG_SRC, kDepthwiseWeights, kDepthwiseScales, DNNL_ARG_DST};
     if (o.has_bias) args_.push_back(kDepthwiseBias);
     plan_stages(post_ops);
     plan_items();
@@ -300,8 +300,7 @@ MemoryDesc ByteDepthwise::arg_desc(int arg) const {
         case DNNL_ARG_SCRATCHPAD:
             return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes()) / kWord}, "f32", "a");
         default:
-            require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-                    "depthwise_int8: there is no argument " + std::to_string(arg));
+            require(takes(arg), "depthwise_int8: there is no argument " + std::to_string(arg));
             if (arg != kDepthwiseScales && arg != kDepthwiseBias) {
                 return MemoryDesc({1, o.channels, 1, 1}, "f32", tag);
             }

@@ -42,9 +42,7 @@ class ByteDepthwise : public Kernel {
     ByteDepthwise(ByteDepthwiseOptions options, const PostOps &post_ops);
 
     std::string impl() const override { return "depthwise_int8:" + options_.isa; }
-    int threads() const override { return options_.threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -85,7 +83,6 @@ class ByteDepthwise : public Kernel {
     // Sizes in words: one row of quads, and the scratchpad of one thread.
     std::int64_t row_count_, thread_count_;
     ImageStrides source_, result_;
-    std::vector<int> args_;
     // Linear functions of sums, a rounding between limits, linear functions of its results, and
     // other stages.
     std::vector<Step> linear_, after_, steps_;

@@ -57,7 +57,6 @@ DepthwiseOptions checked(DepthwiseOptions o) {
             "depthwise: products of bfloat16 are of a 1x1 convolution and tensors of bfloat16");
     require(!o.multiplies_halves || o.isa == "avx512_bf16" || o.isa == "portable",
             "depthwise: " + o.isa + " has no products of bfloat16");
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     std::int64_t left = o.middle;
     for (const DepthwisePart &part : o.parts) {
         require(part.channels >= 1 && part.channels <= left && part.top >= 0 && part.left >= 0 &&
@@ -101,7 +100,8 @@ void *Depthwise::result_at(const Call &call, std::int64_t element) const {
 }
 
 Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between)
-    : options_(checked(std::move(options))),
+    : Kernel(options.threads, {DNNL_ARG_SRC, kDepthwiseWeights, DNNL_ARG_DST}),
+      options_(checked(std::move(options))),
       kernels_(
           &find_depthwise_kernels(options_.isa, options_.lanes, options_.across, options_.halves)) {
     const auto &o = options_;
@@ -123,7 +123,6 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
                 "depthwise: post-ops with operands are not applied");
     }
     between_ = static_cast<int>(between);
-    args_ = {DNNL_ARG_SRC, kDepthwiseWeights, DNNL_ARG_DST};
     if (o.expands) args_.push_back(DNNL_ARG_WEIGHTS);
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_depthwise_bias) args_.push_back(kDepthwiseBias);
@@ -246,8 +245,7 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
             return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))},
                               "f32", "a");
         default:
-            require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-                    "depthwise: there is no argument " + std::to_string(arg));
+            require(takes(arg), "depthwise: there is no argument " + std::to_string(arg));
             return MemoryDesc({o.middle}, "f32", "a");
     }
 }

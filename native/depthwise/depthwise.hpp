@@ -58,9 +58,7 @@ class Depthwise : public Kernel {
     Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between);
 
     std::string impl() const override;
-    int threads() const override { return options_.threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -115,7 +113,6 @@ class Depthwise : public Kernel {
     // an item, and the scratchpad of one thread, which ends with pointers to rows.
     std::int64_t row_count_, ring_count_, gathered_count_, thread_count_;
     ImageStrides source_, result_;
-    std::vector<int> args_;
     std::vector<Stage> stages_;
     int between_;
 };

@@ -30,7 +30,6 @@ GradientOptions checked(GradientOptions o, const std::string &what) {
         require(o.pads[axis] >= 0 && o.pads[axis] < w.extent(),
                 what + ": expected a padding smaller than the window");
     }
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
 }
 

@@ -31,7 +31,8 @@ struct TransposedDepthwise::Call {
 };
 
 TransposedDepthwise::TransposedDepthwise(GradientOptions options, const PostOps &post_ops)
-    : options_(checked(std::move(options), "transposed depthwise")) {
+    : Kernel(options.threads, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}),
+      options_(checked(std::move(options), "transposed depthwise")) {
     const auto &o = options_;
     for (std::size_t axis = 0; axis < 2; ++axis) {
         const DepthwiseAxis &w = o.window[axis];
@@ -52,7 +53,6 @@ TransposedDepthwise::TransposedDepthwise(GradientOptions options, const PostOps 
     ring_count_ = (ring_rows_ + 1) * row_count_;
     source_ = strides_of(o.channels_last, o.lanes, o.channels, o.from[0], o.from[1]);
     result_ = strides_of(o.channels_last, o.lanes, o.channels, o.to[0], o.to[1]);
-    args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     for (std::size_t index = 0; index < post_ops.size(); ++index) {
         stages_.push_back(stage_of(post_ops[index]));
         require(stages_.back().op != StageOp::sum, "transposed depthwise: nothing is summed up");
@@ -119,8 +119,7 @@ MemoryDesc TransposedDepthwise::arg_desc(int arg) const {
         return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))}, "f32",
                           "a");
     }
-    require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-            "transposed depthwise: there is no argument " + std::to_string(arg));
+    require(takes(arg), "transposed depthwise: there is no argument " + std::to_string(arg));
     return image_desc({o.images, o.channels, o.to[0], o.to[1]}, o.is_half, o.channels_last,
                       o.lanes);
 }

@@ -21,9 +21,7 @@ class TransposedDepthwise : public Kernel {
     TransposedDepthwise(GradientOptions options, const PostOps &post_ops);
 
     std::string impl() const override { return "transposed_depthwise:" + options_.isa; }
-    int threads() const override { return options_.threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -54,7 +52,6 @@ class TransposedDepthwise : public Kernel {
     // a row of zeros, and the packed weights of a pair of vectors.
     std::int64_t ring_rows_, row_count_, ring_count_, packed_count_;
     ImageStrides source_, result_;
-    std::vector<int> args_;
     std::vector<Stage> stages_;
     std::vector<int> operands_;  // for each stage, the index of its operand in args(), or -1
 };

@@ -31,12 +31,12 @@ struct DepthwiseWeightGradient::Call {
 };
 
 DepthwiseWeightGradient::DepthwiseWeightGradient(GradientOptions options)
-    : options_(checked(std::move(options), "depthwise weights")),
+    : Kernel(options.threads, {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DST}),
+      options_(checked(std::move(options), "depthwise weights")),
       kernels_(&find_depthwise_kernels(options_.isa, options_.lanes, options_.window[1],
                                        {options_.is_half, false})),
       pairs_(ceil_div(options_.channels, 2 * options_.lanes)),
-      taps_(options_.window[0].taps * options_.window[1].taps),
-      args_{DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DST} {
+      taps_(options_.window[0].taps * options_.window[1].taps) {
     const auto &o = options_;
     for (std::size_t axis = 0; axis < 2; ++axis) {
         const DepthwiseAxis &w = o.window[axis];

@@ -20,9 +20,7 @@ class DepthwiseWeightGradient : public Kernel {
     explicit DepthwiseWeightGradient(GradientOptions options);
 
     std::string impl() const override { return "depthwise_weights:" + options_.isa; }
-    int threads() const override { return options_.threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -51,7 +49,6 @@ class DepthwiseWeightGradient : public Kernel {
     // that a window meets, a row of zeros, and a row of gradients.
     std::int64_t ring_rows_, row_count_, ring_count_;
     ImageStrides source_, gradient_;
-    std::vector<int> args_;
 };
 
 }  // namespace stridewise

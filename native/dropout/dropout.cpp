@@ -39,13 +39,12 @@ std::uint32_t word_of(float number) {
 }  // namespace
 
 Dropout::Dropout(const MemoryDesc &images, double share, std::int64_t stream, int threads)
-    : images_(images),
+    : Kernel(threads, {DNNL_ARG_SRC, DNNL_ARG_SRC_1, DNNL_ARG_DST}),
+      images_(images),
       counter_({4}, "f32", "a"),
       least_(0),
       stream_(0),
-      scale_(1.0F),
-      threads_(threads) {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+      scale_(1.0F) {
     require(share >= 0 && share < 1,
             "dropout: expected a share from 0 to below 1, got " + std::to_string(share));
     require(stream >= 0 && stream < kWord,

@@ -16,9 +16,6 @@ class Dropout : public Kernel {
     Dropout(const MemoryDesc &images, double share, std::int64_t stream, int threads);
 
     std::string impl() const override { return "dropout:portable"; }
-    int threads() const override { return threads_; }
-    std::size_t scratchpad_nbytes() const override { return 0; }
-    const std::vector<int> &args() const override { return args_; }
     // DNNL_ARG_SRC_1 is the counter: four numbers below 2^24, the low and the high half of the
     // run's number and of the seed.
     MemoryDesc arg_desc(int arg) const override;
@@ -28,8 +25,6 @@ class Dropout : public Kernel {
     MemoryDesc images_, counter_;
     std::uint32_t least_, stream_;
     float scale_;
-    int threads_;
-    std::vector<int> args_ = {DNNL_ARG_SRC, DNNL_ARG_SRC_1, DNNL_ARG_DST};
 };
 
 }  // namespace stridewise

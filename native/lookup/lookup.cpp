@@ -25,8 +25,10 @@ void portable_lookup(const std::uint8_t *table, const std::uint8_t *from, std::u
 }
 
 Lookup::Lookup(const MemoryDesc &src, const MemoryDesc &dst, int threads, const std::string &isa)
-    : src_(src), dst_(dst), table_({kEntries}, "u8", "a"), threads_(threads) {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    : Kernel(threads, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}),
+      src_(src),
+      dst_(dst),
+      table_({kEntries}, "u8", "a") {
     // Layouts begin with the element type.
     require(is_bytes(src) && is_bytes(dst) && src.layout().substr(2) == dst.layout().substr(2),
             "lookup: expected two dense tensors of bytes in one format, got " + src.repr() +

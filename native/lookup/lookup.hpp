@@ -14,9 +14,6 @@ class Lookup : public Kernel {
     Lookup(const MemoryDesc &src, const MemoryDesc &dst, int threads, const std::string &isa);
 
     std::string impl() const override { return "lookup:" + isa_; }
-    int threads() const override { return threads_; }
-    std::size_t scratchpad_nbytes() const override { return 0; }
-    const std::vector<int> &args() const override { return args_; }
     // The table is DNNL_ARG_WEIGHTS: the result for each byte of the source, as 0 to 255.
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
@@ -24,8 +21,6 @@ class Lookup : public Kernel {
   private:
     MemoryDesc src_, dst_, table_;
     std::string isa_;
-    int threads_;
-    std::vector<int> args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
 };
 
 // The instruction sets with kernels that this processor has and the library may use, best first.

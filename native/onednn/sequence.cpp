@@ -21,9 +21,7 @@ std::size_t reach(const MemoryDesc &desc) {
 
 }  // namespace
 
-Sequence::Sequence(int threads) : threads_(threads) {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
-}
+Sequence::Sequence(int threads) : Kernel(threads) {}
 
 Sequence::Tensor Sequence::argument(int id, const MemoryDesc &desc, bool written) {
     require(!desc.is_any(), "sequence: expected arguments in known formats");

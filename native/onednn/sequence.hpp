@@ -38,9 +38,7 @@ class Sequence final : public Kernel {
     void convert(Tensor from, Tensor to);
 
     std::string impl() const override { return impl_; }
-    int threads() const override { return threads_; }
     std::size_t scratchpad_nbytes() const override { return between_nbytes_ + stage_nbytes_; }
-    const std::vector<int> &args() const override { return args_; }
     std::vector<int> written() const override { return written_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
@@ -57,10 +55,9 @@ class Sequence final : public Kernel {
         Bound args;
     };
 
-    int threads_;
     std::vector<Place> places_;
     std::vector<Stage> stages_;
-    std::vector<int> args_, written_;
+    std::vector<int> written_;
     std::size_t between_nbytes_ = 0, stage_nbytes_ = 0;
     std::string impl_;
 };

@@ -317,11 +317,10 @@ void Expression::run(const void *const *sources, void *result, int part, int par
 Pointwise::Pointwise(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
                      const std::vector<MemoryDesc> &sources, const MemoryDesc &result,
                      const std::vector<Grid> &grids, int threads, const std::string &isa)
-    : sources_(sources),
+    : Kernel(threads),
+      sources_(sources),
       result_((check_expression(all_of(sources, result)), result)),
-      expression_(steps, std::move(literals), result, sources, grids, isa),
-      threads_(threads) {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+      expression_(steps, std::move(literals), result, sources, grids, isa) {
     for (std::size_t at = 0; at < sources.size(); ++at) {
         args_.push_back(DNNL_ARG_MULTIPLE_SRC + static_cast<int>(at));
     }

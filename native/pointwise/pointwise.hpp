@@ -105,9 +105,6 @@ class Pointwise : public Kernel {
               const std::vector<Grid> &grids, int threads, const std::string &isa);
 
     std::string impl() const override { return "pointwise:" + expression_.isa(); }
-    int threads() const override { return threads_; }
-    std::size_t scratchpad_nbytes() const override { return 0; }
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -115,8 +112,6 @@ class Pointwise : public Kernel {
     std::vector<MemoryDesc> sources_;
     MemoryDesc result_;
     Expression expression_;
-    int threads_;
-    std::vector<int> args_;
 };
 
 // Throws std::invalid_argument unless all are float32 or bfloat16 in known formats.

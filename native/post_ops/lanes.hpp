@@ -22,14 +22,6 @@ struct Stages {
                 return x > 0.0F ? x : stage.alpha * F::exponential_less_one(L::smaller(V{}, x));
             case StageOp::exp:
                 return F::exponential(x);
-            case StageOp::log:
-                return F::logarithm(x);
-            case StageOp::soft_relu: {
-                // log(1 + exp(y)) = max(y, 0) + log(1 + exp(-|y|))
-                const V y = stage.alpha * x;
-                const V less = F::logarithm_of_next(F::exponential(-L::absolute(y)));
-                return (L::larger(V{}, y) + less) / stage.alpha;
-            }
             default:
                 return L::each(
                     x, [&](float one) { return stage.alpha * __builtin_powf(one, stage.beta); });
@@ -49,8 +41,6 @@ struct Stages {
                 return L::whole(value);
             case StageOp::abs:
                 return L::absolute(value);
-            case StageOp::square:
-                return value * value;
             case StageOp::hardsigmoid:
                 return L::smaller(L::all(1.0F), L::larger(V{}, alpha * value + beta));
             case StageOp::hardswish:
@@ -67,8 +57,6 @@ struct Stages {
                 return L::each(value, [](float x) { return __builtin_sqrtf(x); });
             case StageOp::elu:
             case StageOp::exp:
-            case StageOp::log:
-            case StageOp::soft_relu:
             case StageOp::pow:
                 return curve(stage, value);
             case StageOp::sum:

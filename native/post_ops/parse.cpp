@@ -13,11 +13,9 @@ const std::map<std::string, StageOp> &eltwise_ops() {
     static const std::map<std::string, StageOp> table = {
         {"relu", StageOp::relu},
         {"clip", StageOp::clip},
-        {"clip_v2", StageOp::clip},
         {"linear", StageOp::linear},
         {"round", StageOp::round},
         {"abs", StageOp::abs},
-        {"square", StageOp::square},
         {"hardsigmoid", StageOp::hardsigmoid},
         {"hardswish", StageOp::hardswish},
         {"logistic", StageOp::logistic},
@@ -26,8 +24,6 @@ const std::map<std::string, StageOp> &eltwise_ops() {
         {"elu", StageOp::elu},
         {"sqrt", StageOp::sqrt},
         {"exp", StageOp::exp},
-        {"log", StageOp::log},
-        {"soft_relu", StageOp::soft_relu},
         {"gelu_erf", StageOp::gelu_erf},
         {"pow", StageOp::pow},
     };

@@ -11,7 +11,6 @@ enum class StageOp : int {
     linear,
     round,  // to the nearest whole number, ties to even
     abs,
-    square,
     hardsigmoid,
     hardswish,
     logistic,
@@ -21,11 +20,9 @@ enum class StageOp : int {
     elu,  // alpha: the factor of negative results
     sqrt,
     exp,
-    log,
-    soft_relu,  // alpha: the steepness
-    pow,        // alpha: the factor, beta: the exponent
-    sum,        // add the previous content of the result
-    add,        // this and the following: the operand is a tensor with the format of the result
+    pow,  // alpha: the factor, beta: the exponent
+    sum,  // add the previous content of the result
+    add,  // this and the following: the operand is a tensor with the format of the result
     sub,
     mul,
     div,

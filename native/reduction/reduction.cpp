@@ -231,13 +231,11 @@ void Statistics::run(const void *source, const Numbers &numbers, double *scratch
 
 Reduction::Reduction(const std::string &algorithm, const MemoryDesc &source,
                      const MemoryDesc &result, int threads, const std::string &isa)
-    : source_(source),
+    : Kernel(threads, {DNNL_ARG_SRC, DNNL_ARG_DST}),
+      source_(source),
       result_(result),
       isa_(known_isa(isa, has_halves({source, result}))),
-      statistics_(algorithm, source, result, 0, isa_),
-      threads_(threads),
-      args_{DNNL_ARG_SRC, DNNL_ARG_DST} {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+      statistics_(algorithm, source, result, 0, isa_) {
     if (Walk::valid_lanes(result) > 0) {
         padding_ = std::make_shared<const Walk>(result, std::vector<MemoryDesc>{result});
     }
@@ -276,7 +274,8 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
                              const MemoryDesc &result, const MemoryDesc &statistics,
                              const Affine &affine, double epsilon, int threads,
                              const std::string &isa)
-    : descs_{source},
+    : Kernel(threads, {DNNL_ARG_SRC}),
+      descs_{source},
       isa_(known_isa(isa, has_halves({source, result}))),
       statistics_(algorithm, source, statistics, epsilon, isa_),
       expression_(find_steps(algorithm, !affine.scale.empty(), !affine.shift.empty()), {}, result,
@@ -285,10 +284,7 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
       run_rows_(algorithm == "softmax"       ? find_row_kernels(isa_).softmax
                 : algorithm == "log_softmax" ? find_row_kernels(isa_).log_softmax
                                              : find_row_kernels(isa_).norm),
-      epsilon_(epsilon),
-      threads_(threads),
-      args_{DNNL_ARG_SRC} {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+      epsilon_(epsilon) {
     require(statistics_.count() == 2, "normalization: there is no algorithm " + algorithm);
     check_pointwise({result});
     require(!is_half(statistics), "normalization: expected statistics of float32");

@@ -62,9 +62,7 @@ class Reduction : public Kernel {
               int threads, const std::string &isa);
 
     std::string impl() const override { return "reduction:" + isa_; }
-    int threads() const override { return threads_; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -73,8 +71,6 @@ class Reduction : public Kernel {
     std::string isa_;
     Statistics statistics_;
     std::shared_ptr<const Walk> padding_;  // of a result in blocks
-    int threads_;
-    std::vector<int> args_;
 };
 
 class Normalization : public Kernel {
@@ -92,9 +88,7 @@ class Normalization : public Kernel {
                   const std::string &isa);
 
     std::string impl() const override { return "normalization:" + isa_; }
-    int threads() const override { return threads_; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -108,8 +102,6 @@ class Normalization : public Kernel {
     std::int64_t row_;  // elements of a row if each is a row that is normalized, else 0
     void (*run_rows_)(const DenseRows &rows);
     double epsilon_;
-    int threads_;
-    std::vector<int> args_;
 };
 
 }  // namespace stridewise

@@ -8,13 +8,11 @@ namespace stridewise {
 
 ReorderKernel::ReorderKernel(Reorder reorder, MemoryDesc src, MemoryDesc dst, int threads,
                              std::string isa)
-    : reorder_(std::move(reorder)),
+    : Kernel(threads, {DNNL_ARG_SRC, DNNL_ARG_DST}),
+      reorder_(std::move(reorder)),
       src_(std::move(src)),
       dst_(std::move(dst)),
-      threads_(threads),
-      isa_(std::move(isa)),
-      args_{DNNL_ARG_SRC, DNNL_ARG_DST} {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+      isa_(std::move(isa)) {
     const auto fits = [](std::int64_t wanted, const MemoryDesc &desc, const char *what) {
         require(static_cast<std::size_t>(wanted) <= desc.nbytes(),
                 std::string(what) + ": expected at least " + std::to_string(wanted) +

@@ -16,18 +16,14 @@ class ReorderKernel : public Kernel {
     ReorderKernel(Reorder reorder, MemoryDesc src, MemoryDesc dst, int threads, std::string isa);
 
     std::string impl() const override { return "reorder:" + isa_; }
-    int threads() const override { return threads_; }
     std::size_t scratchpad_nbytes() const override { return reorder_.scratch_nbytes(threads_); }
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
   private:
     Reorder reorder_;
     MemoryDesc src_, dst_;
-    int threads_;
     std::string isa_;
-    std::vector<int> args_;
 };
 
 }  // namespace stridewise

@@ -15,7 +15,8 @@ constexpr std::size_t kAlignment = 64;
 }  // namespace
 
 FittedWinograd::FittedWinograd(Winograd kernel, bool is_transposed)
-    : kernel_(std::move(kernel)),
+    : Kernel(kernel.threads(), kernel.args()),
+      kernel_(std::move(kernel)),
       is_transposed_(is_transposed),
       quick_(winograd_weights_kernels(kernel_.options().isa, kernel_.options().lanes,
                                       kernel_.kernels().tile)) {

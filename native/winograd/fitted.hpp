@@ -17,9 +17,7 @@ class FittedWinograd : public Kernel {
     FittedWinograd(Winograd kernel, bool is_transposed);
 
     std::string impl() const override { return "fitted_" + kernel_.impl(); }
-    int threads() const override { return kernel_.threads(); }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return kernel_.args(); }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 

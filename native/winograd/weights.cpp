@@ -68,14 +68,14 @@ struct WinogradWeightGradient::Call {
 };
 
 WinogradWeightGradient::WinogradWeightGradient(Winograd forward)
-    : forward_(std::move(forward)),
+    : Kernel(forward.threads(), {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DST}),
+      forward_(std::move(forward)),
       kernels_(&checked_kernels(forward_)),
       lanes_(forward_.options().lanes),
       window_(kernels_->tile.places_high() * kernels_->tile.places_wide()),
       vertical_(winograd_transform_matrix(kernels_->tile.places_high(), kernels_->tile.taps_high)),
       horizontal_(
-          winograd_transform_matrix(kernels_->tile.places_wide(), kernels_->tile.taps_wide)),
-      args_{DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DST} {
+          winograd_transform_matrix(kernels_->tile.places_wide(), kernels_->tile.taps_wide)) {
     const auto &o = forward_.options();
     const std::int64_t chunks = ceil_div(o.channels, lanes_) + ceil_div(o.outputs, lanes_);
     const std::int64_t tile_nbytes = window_ * chunks * lanes_ * std::int64_t{sizeof(float)};

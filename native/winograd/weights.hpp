@@ -25,9 +25,7 @@ class WinogradWeightGradient : public Kernel {
     explicit WinogradWeightGradient(Winograd forward);
 
     std::string impl() const override { return "weights_of_" + forward_.impl(); }
-    int threads() const override { return forward_.threads(); }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -51,7 +49,6 @@ class WinogradWeightGradient : public Kernel {
     Transformed pixels_, gradients_;
     std::int64_t sums_stride_;                   // from one place of the window to the next
     std::vector<double> vertical_, horizontal_;  // the transforms of weights, [place][tap]
-    std::vector<int> args_;
 };
 
 }  // namespace stridewise

@@ -131,12 +131,13 @@ struct Winograd::Call {
 };
 
 Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
-    : options_(with_isa(std::move(options))), kernels_(&find_kernels(options_)) {
+    : Kernel(options.threads, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}),
+      options_(with_isa(std::move(options))),
+      kernels_(&find_kernels(options_)) {
     const auto &o = options_;
     require(std::min({o.images, o.channels, o.height, o.width, o.outputs}) >= 1,
             "winograd: expected positive extents");
     require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "winograd: negative padding");
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     require(std::min(o.dilations[0], o.dilations[1]) >= 1, "winograd: expected positive dilations");
     const std::int64_t lanes = kernels_->lanes;
     require(o.pool == 1 ||
@@ -157,7 +158,6 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
 
     o.groups > 1 ? block_groups() : block_tiles();
 
-    args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     for (std::size_t index = 0; index < post_ops.size(); ++index) {
         stages_.push_back(stage_of(post_ops[index]));
@@ -236,8 +236,7 @@ MemoryDesc Winograd::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SCRATCHPAD) {
         return MemoryDesc({static_cast<std::int64_t>(scratch / sizeof(float))}, "f32", "a");
     }
-    require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-            "winograd: there is no argument " + std::to_string(arg));
+    require(takes(arg), "winograd: there is no argument " + std::to_string(arg));
     std::int64_t high = shape_.out_height / shape_.pool, wide = shape_.out_width / shape_.pool;
     if (is_transposed(options_)) std::swap(high, wide);
     return image_desc({options_.images, options_.outputs, high, wide}, options_.halves.result,

@@ -45,9 +45,7 @@ class Winograd : public Kernel {
     Winograd(WinogradOptions options, const PostOps &post_ops);
 
     std::string impl() const override;
-    int threads() const override { return options_.threads; }
     std::size_t scratchpad_nbytes() const override;
-    const std::vector<int> &args() const override { return args_; }
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
@@ -126,7 +124,6 @@ class Winograd : public Kernel {
     std::int64_t products_stride_, pair_stride_;
     std::int64_t thread_stride_;
     std::int64_t shared_ = 0;  // elements that all threads share
-    std::vector<int> args_;
     std::vector<Stage> stages_;
     std::vector<int> operands_;  // for each stage, the index of its operand in args(), or -1
 };

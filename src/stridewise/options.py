@@ -117,23 +117,24 @@ class Options:
             between two choices is padded to the larger one if the model computes its items one by
             one. A plan is for one shape: the least extents of open ones.
         values: values of inputs, by name. These inputs become constants.
-        threads: number of threads that run the model; the default is what CPUs, their quotas and
-            OpenMP's variables allow (``docs/environment.md``).
-        streams: number of requests that run at the same time, each with an equal share of the
-            threads and an arena of its own, all with the same weights. Plans are made for that
-            share. See :meth:`CompiledModel.submit`, :meth:`CompiledModel.map` and
+        threads: number of threads that run the model; by default the number that CPUs, their quotas
+            and OpenMP's variables allow (``docs/environment.md``).
+        streams: number of requests that run at the same time, 1 by default. Each has an equal share
+            of the threads and an arena of its own, and all have the same weights. Plans are made
+            for that share. See :meth:`CompiledModel.submit`, :meth:`CompiledModel.map` and
             ``docs/streams.md``.
         target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
             ``"openvino-gpu"``, or a TOML file that describes a target. All but the first are
             simulated and have costs of their own, without ``threads``, ``tune`` and ``cache_dir``.
-        tune: ``"auto"`` takes costs from the cost cache and predicts others from those of similar
-            kernels; see :func:`stridewise.calibrate`. It measures for at most a second in all, and
-            only kernels that may change the plan. ``"measure"`` times all kernels that the cost
-            cache lacks; ``compile`` then runs plans and keeps the outcome in the cost cache, and
-            ``plan`` returns the plan of that outcome, if there is one. ``"model"`` estimates all
-            costs and uses no cache. Of a model for many shapes, the first shape is tuned.
-        tune_seconds: time limit of ``tune="measure"`` in seconds, above 0. Costs of kernels that
-            were not measured by then are predicted.
+        tune: ``"auto"``, the default, takes costs from the cost cache and predicts others from
+            those of similar kernels; see :func:`stridewise.calibrate`. It measures for at most a
+            second in all, and only kernels that may change the plan. ``"measure"`` times all
+            kernels that the cost cache lacks; ``compile`` then runs plans and keeps the outcome in
+            the cost cache, and ``plan`` returns the plan of that outcome, if there is one.
+            ``"model"`` estimates all costs and uses no cache. For a model with open shapes, the
+            first shape is tuned.
+        tune_seconds: time limit of ``tune="measure"`` in seconds, above 0; 30 by default. Costs of
+            kernels that were not measured by then are predicted.
         cache_dir: folder of the cost cache; the default is the user's cache folder.
         origins: for some inputs, the meaning of their axes in the model's own order, if operators
             do not define it: ``{"x": "NHWC"}``. A contradiction to an operator is an error.
@@ -143,43 +144,46 @@ class Options:
         output_formats: likewise, the formats that the caller can use outputs in.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
-        accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
-            errors of its own; see ``docs/winograd.md``.
+        accuracy: ``"fast"``, the default, or ``"exact"`` to exclude Winograd convolution, which has
+            larger rounding errors; see ``docs/winograd.md``.
         dtype: ``"model"`` computes quantized tensors by kernels on integers and all others in their
             own type; ``"float32"`` computes quantized tensors in float32; ``"bfloat16"`` also
-            allows to store float32 tensors as bfloat16. Each applies where it is not slower.
+            allows float32 tensors to be stored as bfloat16. Each applies where it is not slower.
             ``"auto"`` stores tensors as bfloat16, and with ``calibration`` as integers of 8 bits,
             within ``max_error``: the plan is the fastest whose predicted error is below it, and its
-            error on data is checked. Plans of one precision that keep the limit run against it. See
-            ``docs/precision.md``. Default: ``"model"``.
+            error on data is checked. Plans of one precision that keep the limit are timed against
+            it, and the fastest is used. See ``docs/precision.md``. Default: ``"model"``.
         max_error: with ``dtype="auto"``, the limit on the relative error of the outputs: the norm
-            of the difference to float32 over the norm of the float32 result.
-        calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. From
-            the first half come the ranges of integers, from the next sample the sensitivities of
+            of the difference to float32 over the norm of the float32 result. Default: 0.01.
+        calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. The
+            first half gives the ranges of integers, the next sample gives the sensitivities of
             tensors, and plans are checked on the rest; eight samples or more are recommended. By
             default samples are standard normal, and no tensor is rounded to integers.
-        weight_memory_limit: bytes that the weights which Winograd kernels transform may take,
-            counted for each node; ``Plan.winograd_weights`` has the actual number.
-        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
+        weight_memory_limit: bytes that the transformed weights of Winograd kernels may take,
+            counted for each node; no limit by default. ``Plan.winograd_weights`` has the actual
+            number.
+        fallback: whether ONNX Runtime may compute nodes that Stridewise has no operator for; True
+            by default.
         keep_parameters: whether the parameters of a graph stay mutable (``model.parameters``); by
             default they become constants.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again.
             Nothing is decided or timed then; ``tune`` and the formats have no effect.
-        max_programs: number of shapes for which a :class:`DynamicModel` keeps a program.
+        max_programs: number of shapes for which a :class:`DynamicModel` keeps a program; 8 by
+            default.
         max_program_nbytes: bytes that these programs may take, weights and arenas; by default only
             their number is limited.
-        later: how a :class:`DynamicModel` plans shapes after the first: ``"follow"`` decides as
-            for the first shape and times nothing, ``"tune"`` plans each as the first.
+        later: how a :class:`DynamicModel` plans shapes after the first: ``"follow"``, the default,
+            decides as for the first shape and times nothing; ``"tune"`` tunes each like the first.
         store_limit: bytes that stored compiled models may take beside the cost cache. A model that
             was tuned for one shape is stored there and found by the next process. The default is
             4 GiB; 0 neither uses nor stores any. See ``docs/environment.md``.
         verify: whether a stored model runs once before it is first used since the machine was
             started, to compare its outputs for seeded inputs with those that were stored with it.
-            If they differ, the model is compiled again, with a warning in the log.
-        keep_originals: whether the model keeps its weights beside the packed ones. Without them the
-            graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
-            and the report work without. A :class:`DynamicModel` always keeps them, as it packs
-            further shapes from them.
+            If they differ, the model is compiled again, with a warning in the log. Default: True.
+        keep_originals: whether the model keeps its original weights beside the packed ones; False
+            by default. Without them the graph of its plan cannot be saved, annotated or compiled
+            again; ``explain()``, ``why()`` and the report do not need them. A
+            :class:`DynamicModel` always keeps them, because it packs further shapes from them.
     """
 
     shapes: Shapes | None = None

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cached_property
 from itertools import starmap
 
 from stridewise.errors import PlanError
-from stridewise.graph import Refusal
+from stridewise.graph import Graph, Refusal
 from stridewise.planner.choice import comparison, decisions, of_kind, of_own_types, reorders
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.planner.documents import files
@@ -157,7 +157,7 @@ class Plan(PlanData):
         Args:
             wanted: for each tensor, or node for its first output, a kind of the target
                 (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format;
-                with an element type behind it (``"nhwc bf16"``) where it is not the tensor's own;
+                with an element type after it (``"nhwc bf16"``) where it is not the tensor's own;
                 or an element type alone (``"bfloat16"``), in the format that suits best.
 
         Raises:
@@ -315,41 +315,68 @@ def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
     edge = edge or boundary(graph)
     candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit, offers)
     terms = Terms(graph, candidates, edge, budget)
-    cheapest = _cheapest(terms)
-    own = comparison("planned", cheapest.cost, reorders(terms, cheapest))
-    uniform: Callable[[], dict[str, Solution]] = cache(lambda: _uniform_solutions(terms, target))
+    all_refusals = (*refusals, *candidates.refusals, *_over_budget(graph, budget))
+    solved = _Solved(derived, target, machine, all_refusals, terms)
+    return Later(
+        solved.plan("planned", solved.cheapest),
+        lambda: starmap(solved.plan, solved.uniform.items()),
+    )
 
-    def others() -> Iterator[Comparison]:
-        for name, solution in uniform().items():
-            yield comparison(name, solution.cost, reorders(terms, solution))
-        yield from _alone(terms)
 
-    comparisons = Later(own, others)
+def _over_budget(graph: Graph, budget: ErrorBudget | None) -> tuple[Refusal, ...]:
+    if budget is None:
+        return ()
+    reason = f"plans with a predicted error above {budget.limit:.3g} are not offered"
+    return (Refusal("max_error", graph.name, reason),)
 
-    over_budget: tuple[Refusal, ...] = ()
-    if budget is not None:
-        reason = f"plans with a predicted error above {budget.limit:.3g} are not offered"
-        over_budget = (Refusal("max_error", graph.name, reason),)
 
-    def plan(name: str, solution: Solution) -> Plan:
+class _Solved:
+    """The solutions of a formulation, and the plans that are made of them."""
+
+    def __init__(
+        self,
+        derived: Derived,
+        target: Target,
+        machine: Machine,
+        refusals: tuple[Refusal, ...],
+        terms: Terms,
+    ) -> None:
+        """Find the cheapest solution; the others are found when they are first needed."""
+        self._derived, self._target, self._machine = derived, target, machine
+        self._refusals, self._terms = refusals, terms
+        self.cheapest = _cheapest(terms)
+        own = comparison("planned", self.cheapest.cost, reorders(terms, self.cheapest))
+        self._comparisons = Later(own, self._others)
+
+    @cached_property
+    def uniform(self) -> dict[str, Solution]:
+        """The cheapest solution of each kind of format that has one."""
+        return _uniform_solutions(self._terms, self._target)
+
+    def _others(self) -> Iterator[Comparison]:
+        for name, solution in self.uniform.items():
+            yield comparison(name, solution.cost, reorders(self._terms, solution))
+        yield from _alone(self._terms)
+
+    def plan(self, name: str, solution: Solution) -> Plan:
+        """Return the plan of a solution."""
+        terms = self._terms
         return Plan(
             name,
-            graph,
-            target,
-            machine,
+            self._derived.graph,
+            self._target,
+            self._machine,
             decisions(terms, solution),
             reorders(terms, solution),
             solution.cost,
-            cheapest.lower_bound,
-            (*refusals, *candidates.refusals, *over_budget),
-            derived,
-            comparisons,
+            self.cheapest.lower_bound,
+            self._refusals,
+            self._derived,
+            self._comparisons,
             terms.inputs(solution),
             terms.outputs(solution),
             terms,
         )
-
-    return Later(plan("planned", cheapest), lambda: starmap(plan, uniform().items()))
 
 
 def _cheapest(terms: Terms) -> Solution:

@@ -93,6 +93,6 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 def _digest(file: io.BufferedReader | io.BufferedRandom) -> bytes:
-    """Return the SHA-256 of what is behind the header."""
+    """Return the SHA-256 of what follows the header."""
     file.seek(_HEADER)
     return hashlib.file_digest(file, "sha256").digest()

@@ -88,7 +88,7 @@ def compile(  # noqa: A001
     For ``"onednn-cpu"`` the result is a :class:`CompiledModel`; if shapes are open, or the model
     takes shapes or axes as inputs, it is a :class:`DynamicModel`. For other targets it is a
     :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
-    Of a PyTorch module it is a :class:`ModuleModel`, which takes and gives PyTorch tensors and has
+    For a PyTorch module it is a :class:`ModuleModel`, which takes and gives PyTorch tensors and has
     one of these as ``model``.
 
     With ``tune="auto"`` costs are predicted, and those in doubt measured, for at most a second.

@@ -198,7 +198,7 @@ def plan_file(job: Job) -> Plan:
 def compile_file(job: Job) -> CompiledModel | DynamicModel:
     """Return a model for the shapes that the options allow: one, or many.
 
-    Of a model for many shapes, the program for the default ones is made, if there are any.
+    For a model with open shapes, the program for the default shapes is made, if there are any.
 
     Args:
         job: a model file and its options.

@@ -52,7 +52,7 @@ class Trainer:
     Parameters and what an optimizer keeps about them stay in the memory of the compiled model.
 
     A graph of :class:`~stridewise.GraphBuilder` with ``training=True`` has parameters, and batch
-    norms with the statistics of the batch. Of a graph without parameters, such as a loaded model,
+    norms with the statistics of the batch. In a graph without parameters, such as a loaded model,
     the weights of layers are trained; its batch norms are a scale and a shift, which are trained,
     too.
 

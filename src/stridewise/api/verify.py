@@ -48,7 +48,7 @@ def verify(
 
     Args:
         model: what :func:`compile` returned; or a model, which is compiled with the options, or
-            taken from the store. Of a :class:`DynamicModel`, ``shapes`` and ``values`` select the
+            taken from the store. For a :class:`DynamicModel`, ``shapes`` and ``values`` select the
             program to verify if ``inputs`` are not given; other options are refused.
         example_inputs: positional arguments of a PyTorch module, as for :func:`compile`.
         inputs: arrays by name, in the user's axis order or as the model takes them; without them

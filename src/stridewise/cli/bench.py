@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from stridewise import __version__
-from stridewise.cli.console import OUT, Request, compile_options, streams_option
+from stridewise.cli.console import OUT, Request, compile_options, streams_option, with_options
 from stridewise.cli.run import random_inputs
 from stridewise.errors import InputError
 from stridewise.frontends.registry import WRITER
@@ -248,6 +248,37 @@ def _source(path: Path, batch: int | None, *, random_weights: bool) -> Source:
     return WRITER.changed(path, batch=batch, random_weights=random_weights)
 
 
+_OPTIONS = (
+    click.option("--batch", type=click.IntRange(1), help="Batch size; default: that of the model."),
+    click.option("--random-weights", is_flag=True, help="Replace all weights by random ones."),
+    click.option(
+        "--runs",
+        type=click.IntRange(1),
+        default=30,
+        show_default=True,
+        help="Number of timed runs.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON with every sample."),
+)
+
+
+def _document(compiled: Model, streams: int, timings: Sequence[Timing]) -> str:
+    document = {
+        "machine": asdict(compiled.plan.machine),
+        "streams": streams,
+        "timings": [asdict(timing) for timing in timings],
+    }
+    return json.dumps(document, indent=2)
+
+
+def _title(model: str, compiled: Model, streams: int) -> str:
+    shape = ", ".join(
+        f"{name} {compiled.interface.values[name].shape}" for name in compiled.input_names
+    )
+    several = "" if streams == 1 else f", {streams} streams of this many threads"
+    return f"{model}, {shape}, {compiled.plan.machine}{several}"
+
+
 def bench_command(
     peers: Mapping[str, Open], usual: Sequence[str], elsewhere: str = ""
 ) -> click.Command:
@@ -258,11 +289,7 @@ def bench_command(
         usual: names of the peers that run, if installed, where the user names none.
         elsewhere: what to do about a peer that is not in the table.
     """
-
-    @click.command("bench")
-    @compile_options
-    @streams_option
-    @click.option(
+    vs = click.option(
         "--vs",
         "names",
         default=None,
@@ -270,16 +297,12 @@ def bench_command(
         help=f'Runtimes to compare with: {", ".join(peers)}; "" for none. Default: '
         f"{', '.join(usual)}, if installed.",
     )
-    @click.option("--batch", type=click.IntRange(1), help="Batch size; default: that of the model.")
-    @click.option("--random-weights", is_flag=True, help="Replace all weights by random ones.")
-    @click.option(
-        "--runs",
-        type=click.IntRange(1),
-        default=30,
-        show_default=True,
-        help="Number of timed runs.",
-    )
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON with every sample.")
+
+    @click.command("bench")
+    @compile_options
+    @streams_option
+    @vs
+    @partial(with_options, _OPTIONS)
     def command(
         request: Request,
         *,
@@ -301,20 +324,10 @@ def bench_command(
         source = _source(request.model, batch, random_weights=random_weights)
         compiled = replace(request, streams=streams).compile(quiet=as_json, source=source)
         timings = compare(compiled, source, {name: peers[name] for name in chosen}, runs)
-        machine = compiled.plan.machine
         if as_json:
-            document = {
-                "machine": asdict(machine),
-                "streams": streams,
-                "timings": [asdict(timing) for timing in timings],
-            }
-            click.echo(json.dumps(document, indent=2))
+            click.echo(_document(compiled, streams, timings))
             return
-        shape = ", ".join(
-            f"{name} {compiled.interface.values[name].shape}" for name in compiled.input_names
-        )
-        several = "" if streams == 1 else f", {streams} streams of this many threads"
-        print_timings(timings, f"{request.model.name}, {shape}, {machine}{several}")
+        print_timings(timings, _title(request.model.name, compiled, streams))
         if names is None and not chosen:
             OUT.print(
                 "no other runtime is installed: pip install 'stridewise[bench]'", markup=False

@@ -25,7 +25,7 @@ def check(factory: str, *, as_json: bool, html: Path | None) -> None:
     """Run a PyTorch model and print where it loses channels-last.
 
     FUNCTION takes no arguments. It returns the model and its inputs: (model, x) or (model, (x, y)).
-    The file is imported, so that its code runs. The status is 1 if channels-last is lost somewhere.
+    The file is imported, so its code runs. The exit status is 1 if channels-last is lost somewhere.
     """
     # Here, as other commands need no PyTorch.
     from stridewise.torch.check import check as check_layouts  # noqa: PLC0415

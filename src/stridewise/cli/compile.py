@@ -109,7 +109,7 @@ def _summary(facts: dict[str, Any]) -> str:
     "--print-after",
     multiple=True,
     metavar="PASS",
-    help=f"Print the graph after a pass; {_ALL} stands for every pass.",
+    help=f"Print the graph after a pass; {_ALL} selects every pass.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_(

@@ -343,7 +343,8 @@ _OPTIONS = (
         type=click.Choice(["auto", "measure", "model"]),
         default="auto",
         show_default=True,
-        help="Predict times of kernels from measured ones, measure them, or estimate them.",
+        help="auto predicts kernel times from measured ones; measure times the kernels of the "
+        "model; model estimates them and times nothing.",
     ),
     click.option(
         "--tune-seconds",
@@ -366,8 +367,8 @@ _OPTIONS = (
         default="model",
         show_default=True,
         help="model uses integer kernels for quantized tensors; float32 computes them in float32; "
-        "bfloat16 allows to store float32 tensors as bfloat16 where that is not slower; auto does "
-        "so within --max-error.",
+        "bfloat16 also allows float32 tensors to be stored as bfloat16 where that is not slower; "
+        "auto does so within --max-error.",
     ),
     click.option(
         "--max-error",
@@ -458,7 +459,11 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         request = Request(model, parse_shapes(shapes), parse_values(values), **own)
         command(request, **others)
 
-    decorated: Callable[..., None] = with_request
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return with_options(_OPTIONS, with_request)
+
+
+def with_options(options: Sequence[Callable[..., Any]], command: Callable[..., None]) -> Any:
+    """Add options to a command; help lists them in their order."""
+    for option in reversed(options):
+        command = option(command)
+    return command

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from stridewise.cli.console import save_text
+from stridewise.cli.console import save_text, with_options
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Block, Format, Parameters, algebra, parse
 from stridewise.formats import names as names_of
@@ -119,12 +119,6 @@ _NAME = (
 )
 
 
-def _with(options: Sequence[Callable[..., Any]], command: Callable[..., None]) -> Any:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def _parameter_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that names may depend on; the command gets ``Parameters``."""
 
@@ -140,7 +134,7 @@ def _parameter_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         command(Parameters(dtype, block, groups, rank, device, hidden_size), **others)
 
-    return _with(_PARAMETERS, with_parameters)
+    return with_options(_PARAMETERS, with_parameters)
 
 
 def _name_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -152,7 +146,7 @@ def _name_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         command(_Asked(name, dialect, axes, parameters), **others)
 
-    return _with(_NAME, _parameter_options(with_name))
+    return with_options(_NAME, _parameter_options(with_name))
 
 
 @click.group()

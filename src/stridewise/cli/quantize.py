@@ -40,7 +40,7 @@ __all__ = ["quantize"]
     type=click.Choice(METHODS),
     default="auto",
     show_default=True,
-    help="How ranges are derived from values; auto uses the method with the least error.",
+    help="How ranges are derived from values; auto uses the method that gives the least error.",
 )
 @click.option(
     "--percentile",
@@ -54,16 +54,24 @@ __all__ = ["quantize"]
     type=click.Choice(get_args(Activations)),
     default="uint8",
     show_default=True,
-    help="uint8 with any zero point, or int8 with zero point 0.",
+    help="Type of activations: uint8 with any zero point, or int8 with zero point 0.",
 )
-@click.option("--reduce-range", is_flag=True, help="Weights of 7 bits, exact on CPUs without VNNI.")
+@click.option(
+    "--reduce-range",
+    is_flag=True,
+    help="Quantize weights to 7 bits, so that sums are exact on CPUs without VNNI.",
+)
 @click.option(
     "--max-error",
     type=float,
     metavar="ERROR",
-    help="Limit on the relative error of the outputs; layers stay in float to keep it.",
+    help="Limit on the relative error of the outputs; layers that would exceed it stay in float32.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Number of threads.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads; `stridewise info` shows the default.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def quantize(  # noqa: PLR0913 (one parameter an option)
     model: Path,

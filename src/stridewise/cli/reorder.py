@@ -255,8 +255,12 @@ def _lines(report: dict[str, Any]) -> str:
 @click.option("--shape", metavar="1,3,224,224", help="Logical shape, if the array has padding.")
 @click.option("--dtype", help="Element type of the result; default: that of the array.")
 @click.option("--from-dtype", help="Element type of the array, if the file cannot represent it.")
-@click.option("--scale", type=float, help="Quantization scale of the array with integers.")
-@click.option("--zero-point", type=int, help="Quantization zero point of the array with integers.")
+@click.option(
+    "--scale", type=float, help="Quantization scale of the integers: of the array or of the result."
+)
+@click.option(
+    "--zero-point", type=int, help="Quantization zero point of these integers; default: 0."
+)
 @click.option(
     "--threads",
     type=click.IntRange(1, 1024),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import cos, pi
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,15 @@ import numpy as np
 
 from stridewise.api import models
 from stridewise.api.trainer import Trainer
-from stridewise.cli.console import OUT, Callback, Request, compile_options, measuring, save_text
+from stridewise.cli.console import (
+    OUT,
+    Callback,
+    Request,
+    compile_options,
+    measuring,
+    save_text,
+    with_options,
+)
 from stridewise.cli.training_data import Data, batches, check_classifier, epoch_steps, read_data
 from stridewise.errors import InputError
 from stridewise.graph import Graph
@@ -116,7 +124,7 @@ _OPTIONS = (
         type=click.Choice(["constant", "cosine"]),
         default="constant",
         show_default=True,
-        help="Whether the learning rate falls to 0 along a cosine.",
+        help="cosine lets the learning rate fall to 0 along a cosine.",
     ),
     click.option(
         "--momentum",
@@ -135,7 +143,7 @@ _OPTIONS = (
     click.option(
         "--clip-norm",
         type=click.FloatRange(0, min_open=True),
-        help="Scale gradients down if the norm of all of them is larger.",
+        help="Scale all gradients down if their common norm is larger.",
     ),
     click.option(
         "--seed",
@@ -149,13 +157,13 @@ _OPTIONS = (
         type=click.IntRange(1),
         default=10,
         show_default=True,
-        help="Number of steps between two printed mean losses.",
+        help="Print the mean loss each time after so many steps.",
     ),
     click.option(
         "--checkpoint",
         type=click.Path(path_type=Path),
         help="Continue from this file if it exists, and write it after each epoch. --epochs counts"
-        " all epochs, those before the interruption, too.",
+        " all epochs, including those before an interruption.",
     ),
     click.option(
         "--test",
@@ -166,30 +174,24 @@ _OPTIONS = (
         "--curve", type=click.Path(path_type=Path), help="Write the losses as an SVG picture."
     ),
     click.option(
-        "--output", "-o", type=click.Path(path_type=Path), help="Write the trained model."
+        "--output", "-o", type=click.Path(path_type=Path), help="ONNX file for the trained model."
     ),
 )
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 @click.command("train")
 @compile_options
-@_with_options
+@partial(with_options, _OPTIONS)
 def train(request: Request, **given: Any) -> None:
     """Train the weights of MODEL to classify DATA: an .npz file, or a folder of images.
 
-    The file has arrays x, like the model's input with any number of items, and labels, integers
-    from 0 on. The folder has a folder of images for each class. The batch is that of the model,
-    or of --shape. Batch norms in training mode keep running statistics; of others, scales and
-    shifts are trained, and statistics are not. Dropout is active.
+    The file has two arrays: x, with the shape of the model's input for any number of items, and
+    labels, integers from 0 on. The folder has a folder of images for each class. The batch size is
+    that of the model, or of --shape. Batch norms in training mode keep running statistics. In other
+    batch norms, scales and shifts are trained, and statistics stay fixed. Dropout is active.
 
-    With --checkpoint, a training that was interrupted continues where its last epoch ended, and
-    ends with the same weights as one that was not.
+    With --checkpoint, an interrupted training continues after its last complete epoch, and gives
+    the same weights as an uninterrupted one.
     """
     settings = _Settings(**given)
     _check_places(settings)

@@ -420,7 +420,44 @@ def sub_tensor(
     True
     """
     shape = _checked(fmt, shape)
-    steps = tuple(steps or (1,) * fmt.rank)
+    box = _checked_box(fmt, shape, starts, lengths, tuple(steps or (1,) * fmt.rank))
+    changed = {
+        axis
+        for step in fmt.steps
+        for axis in (step.axes if isinstance(step, Fuse) else (step.axis,))
+    }
+    blocks = {axis: prod(b.size for b in fmt.blocks if b.axis == axis) for axis in fmt.axes}
+    for axis, (extent, start, length, step) in box.items():
+        whole = start == 0 and length == extent
+        aligned = step == 1 and start % blocks[axis] == 0
+        ends = length % blocks[axis] == 0 or start + length == extent
+        if (axis in changed and not whole) or (blocks[axis] > 1 and not (aligned and ends)):
+            return None
+    found: list[Loop] = []
+    first = 0
+    for loop in loops(fmt, shape):
+        if loop.axis in changed or loop.axis not in box or loop.step != blocks[loop.axis]:
+            found.append(loop)
+            continue
+        _, start, length, step = box[loop.axis]
+        first += start // loop.step * loop.stride
+        extent = -(-length // loop.step) if length else 0
+        found.append(Loop(loop.axis, extent, loop.step * step, loop.stride * step))
+    return tuple(found), first
+
+
+def _checked_box(
+    fmt: FormatData,
+    shape: tuple[int, ...],
+    starts: Sequence[int],
+    lengths: Sequence[int],
+    steps: tuple[int, ...],
+) -> dict[str, tuple[int, int, int, int]]:
+    """Return the extent, and the start, length and step of a box, of each axis.
+
+    Raises:
+        FormatError: the box is not inside the shape.
+    """
     if not len(starts) == len(lengths) == len(steps) == fmt.rank or not all(
         start >= 0 and length >= 0 and step >= 1 and start + max(length - 1, 0) * step < max(n, 1)
         for n, start, length, step in zip(shape, starts, lengths, steps, strict=True)
@@ -430,31 +467,4 @@ def sub_tensor(
             expected=f"a box inside {shape}",
             found=f"starts {tuple(starts)}, lengths {tuple(lengths)}, steps {steps}",
         )
-    box = dict(zip(fmt.axes, zip(shape, starts, lengths, steps, strict=True), strict=True))
-    changed = {
-        axis
-        for step in fmt.steps
-        for axis in (step.axes if isinstance(step, Fuse) else (step.axis,))
-    }
-    for axis, (extent, start, length, step) in box.items():
-        block = prod(b.size for b in fmt.blocks if b.axis == axis)
-        whole = start == 0 and length == extent
-        aligned = step == 1 and start % block == 0
-        if axis in changed and not whole:
-            return None
-        if block > 1 and not (aligned and (length % block == 0 or start + length == extent)):
-            return None
-    found: list[Loop] = []
-    first = 0
-    for loop in loops(fmt, shape):
-        if loop.axis in changed or loop.axis not in box:
-            found.append(loop)
-            continue
-        _, start, length, step = box[loop.axis]
-        if loop.step != prod(b.size for b in fmt.blocks if b.axis == loop.axis):
-            found.append(loop)
-            continue
-        first += start // loop.step * loop.stride
-        extent = -(-length // loop.step) if length else 0
-        found.append(Loop(loop.axis, extent, loop.step * step, loop.stride * step))
-    return tuple(found), first
+    return dict(zip(fmt.axes, zip(shape, starts, lengths, steps, strict=True), strict=True))

@@ -67,7 +67,7 @@ def parse_equation(equation: str, ranks: tuple[int, ...]) -> Terms:
     """Return the terms of an equation for operands of these ranks.
 
     Source: ONNX, Einsum; without an arrow, the result has the letters that occur once, in
-    alphabetical order, behind the axes of the ellipsis.
+    alphabetical order, after the axes of the ellipsis.
 
     Raises:
         ValueError: the equation is not one, or does not fit the operands.

@@ -93,8 +93,8 @@ def _axis_taps(node: Node, grid: Array, extent: int) -> list[Tap]:
         if mode == "nearest":
             places = np.rint(places)
         if border == "border":
-            # Of a cubic, taps beyond the edge count as the edge (as in PyTorch and ONNX Runtime;
-            # ONNX's reference moves some places first). Farther out there is nothing else.
+            # In cubic interpolation, taps beyond the edge count as the edge (as in PyTorch and ONNX
+            # Runtime; ONNX's reference moves some places first). Farther out there is nothing else.
             places = np.clip(places, -3, extent + 2)
         elif border == "reflection":
             places = _mirrored(places, extent, aligned=aligned)

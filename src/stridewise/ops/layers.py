@@ -20,8 +20,8 @@ from stridewise.ops.registry import Array
 __all__ = ["ConvOptions", "GraphBuilder", "Padding", "PerAxis", "Statistics"]
 
 Padding = int | Sequence[int] | Literal["same"]
-"""Zeros around an image: one number, one a spatial axis, all begins and then all ends, or as many
-that strides alone make the result smaller, the odd one at the end."""
+"""Zeros around an image: one number, one for each spatial axis, or all begins and then all ends.
+``"same"`` adds as many as make the result smaller by the strides alone, an odd one at the end."""
 
 
 PerAxis = int | Sequence[int]
@@ -35,9 +35,9 @@ class ConvOptions(TypedDict, total=False):
         strides: distance between windows; 1 by default.
         padding: zeros around the image; none by default. See :data:`Padding`.
         dilation: distance between taps; 1 by default.
-        groups: groups of channels that do not see each other; 1 by default.
-        bias: whether there is one, of zeros, as by default; or its values [filters].
-        weights: OIHW [filters, channels / groups, height, width]; drawn if not given.
+        groups: number of groups of channels, which are convolved separately; 1 by default.
+        bias: whether there is one, with zeros, as by default; or its values [filters].
+        weights: OIHW [filters, channels / groups, height, width]; random by default.
         name: of the node; its parameters are named after it.
     """
 
@@ -409,6 +409,11 @@ class GraphBuilder(NodeBuilder):
     def prelu(self, x: str, slopes: Array, *, name: str = "") -> str:
         """Add a rectifier with a slope for negative elements, one number for each channel.
 
+        Args:
+            x: a feature map.
+            slopes: as many numbers as channels.
+            name: of the node.
+
         Raises:
             GraphError: there are not as many slopes as channels.
         """
@@ -427,7 +432,14 @@ class GraphBuilder(NodeBuilder):
         weights: Array | None = None,
         name: str = "",
     ) -> str:
-        """Add a matrix product over the last axis, with weights OI [units, inputs].
+        """Add a matrix product over the last axis.
+
+        Args:
+            x: of shape [..., inputs].
+            units: the last extent of the result.
+            bias: whether to add a bias of zeros, or an array [units].
+            weights: an array [units, inputs]; random by default.
+            name: of the node.
 
         Raises:
             GraphError: the shapes do not fit.
@@ -469,7 +481,14 @@ class GraphBuilder(NodeBuilder):
         padding: Padding = 0,
         name: str = "",
     ) -> str:
-        """Add max pooling over windows, which are as far apart as they are wide by default.
+        """Add max pooling over windows.
+
+        Args:
+            x: a feature map, in the builder's data format.
+            kernel_size: of the windows, one number or one a spatial axis.
+            strides: between windows; by default their size.
+            padding: as for :meth:`conv2d`; it never is the maximum.
+            name: of the node.
 
         Raises:
             GraphError: the shapes do not fit.
@@ -486,7 +505,15 @@ class GraphBuilder(NodeBuilder):
         count_padding: bool = False,
         name: str = "",
     ) -> str:
-        """Add average pooling over windows; padding counts as zeros, or not at all.
+        """Add average pooling over windows.
+
+        Args:
+            x: a feature map, in the builder's data format.
+            kernel_size: of the windows, one number or one a spatial axis.
+            strides: between windows; by default their size.
+            padding: as for :meth:`conv2d`.
+            count_padding: whether padding counts as zeros, or not at all.
+            name: of the node.
 
         Raises:
             GraphError: the shapes do not fit.
@@ -543,7 +570,12 @@ class GraphBuilder(NodeBuilder):
         return self.op("mul", [a, b], name=name)
 
     def concat(self, values: Sequence[str], *, axis: str | int = "C", name: str = "") -> str:
-        """Add a concatenation along an axis, by position or by name; channels by default.
+        """Add a concatenation.
+
+        Args:
+            values: one or more, whose other extents are equal.
+            axis: the position or the name of the axis, channels by default.
+            name: of the node.
 
         Raises:
             GraphError: there is no such axis, or the values do not fit together.

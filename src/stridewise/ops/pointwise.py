@@ -1,7 +1,7 @@
 """Expressions: several elementwise operators as one, so that a kernel needs one pass over memory.
 
 The attribute ``expression`` is a list of steps. ``x0``, ``x1``, ... are the inputs, ``t0``, ``t1``,
-... the results of the steps before, and numbers are literals. Parameters stand behind the operands,
+... the results of the steps before, and numbers are literals. Parameters stand after the operands,
 where they are not the operator's defaults. The last step gives the result::
 
     pointwise(%a, %b) {expression=["mul(x0, 0.5)", "clip(t0, 0.0, 6.0)", "add(t1, x1)"]}

@@ -133,7 +133,7 @@ class OpSpec:
         attributes: its attributes; anchors have ``data_format`` as well. Any other one is an error.
         post_op: whether a kernel may apply it to its own results, element by element: to them alone
             (``"eltwise"``) or with a second operand (``"binary"``).
-        permuted: how a transpose of its operands moves behind it; None where none can. See
+        permuted: how a transpose of its operands moves past it; None where none can. See
             :func:`permute`, which knows what anchors and elementwise operators do.
         vjp: how gradients flow from its outputs to its inputs; None where no rule is known.
     """
@@ -255,7 +255,7 @@ def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 def permute(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
-    """Return what a node does before a transpose instead of behind it, or why it cannot.
+    """Return what a node does before a transpose instead of after it, or why it cannot.
 
     Args:
         node: reads ``transpose(x, perm)``; where operands have the same axes, of all of them.

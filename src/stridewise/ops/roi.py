@@ -66,7 +66,7 @@ class _Samples(NamedTuple):
     Attributes:
         bins: which element of the result each belongs to, ascending.
         low: the pixel before each.
-        high: the pixel behind it.
+        high: the pixel after it.
         part: how far each is on the way from one to the other.
         number: samples of an element of the result, those off the image counted too.
     """

@@ -1,4 +1,4 @@
-"""Fuse the mask of an activation behind a batch norm into the gradient of the batch norm.
+"""Fuse the mask of an activation after a batch norm into the gradient of the batch norm.
 
 The gradient of ``relu(batch_norm(x))`` is that of the batch norm where its result is positive. The
 kernel computes the result again of x, which it reads anyway; neither the mask nor the masked

@@ -109,7 +109,7 @@ _RECOGNIZED = (
         "joins activations that exporters write as several nodes",
         recognize_activations,
     ),
-    Pass("unstack", "adds a few stacked tensors up without stacking them", unstack),
+    Pass("unstack", "reduces over a few stacked tensors without stacking them", unstack),
     Pass(
         "sink_reshapes",
         "moves reshapes down past elementwise operators, so that kernels before them compute these",

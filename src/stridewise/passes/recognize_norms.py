@@ -4,7 +4,7 @@
   only since opset 17.
 - A norm of every channel of an image that is seen as one of other channels is a ``group_norm``.
 
-Scales and shifts behind them are left to ``fold_scale``.
+Scales and shifts after them are left to ``fold_scale``.
 """
 
 from __future__ import annotations

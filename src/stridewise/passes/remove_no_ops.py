@@ -25,7 +25,7 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
     if node.op == "concat":
         return len(node.inputs) == 1
     if node.op == "slice":
-        # Of the source's own shape: nothing is left out, unless something is reversed.
+        # The result has the source's shape, so the slice does something only if it reverses.
         return min(node.ints_attr("steps"), default=1) > 0
     if node.op == "resize":
         return not resized_axes(node, source.shape)

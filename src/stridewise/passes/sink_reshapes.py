@@ -31,7 +31,7 @@ def _reshaped(data: Array, before: Shape, after: Shape) -> Array | None:
     Args:
         data: what broadcasts to ``after``.
         before: the shape before the reshape.
-        after: the shape behind it.
+        after: the shape after it.
 
     Returns:
         An array that broadcasts to ``before``; None where that would take more elements.

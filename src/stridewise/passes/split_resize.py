@@ -33,7 +33,7 @@ class _Splitter:
     def split(self, node: Node) -> list[Node]:
         """Return a chain of ``interpolate`` that gives what a ``resize`` gives.
 
-        What lies outside of the input is zero behind the products; a border of another value is
+        What lies outside of the input is zero after the products; a border of another value is
         added.
         """
         (x,), (result,) = node.inputs, node.outputs

@@ -1,6 +1,6 @@
 """Let matrix products read transposed operands and write transposed results.
 
-Attention transposes heads and tokens before its products and back behind them. Kernels of products
+Attention transposes heads and tokens before its products and back after them. Kernels of products
 take any strides, so no byte has to move for that. A transpose goes into a product if neighbors in
 memory stay neighbors along an axis of the matrices: rows or columns of an operand, columns of the
 result.
@@ -65,7 +65,7 @@ def _operand(rewriter: Rewriter, node: Node, index: int) -> Node | str:
 
 
 def _result(rewriter: Rewriter, node: Node) -> tuple[Node, Node] | str:
-    """Return a product with the transpose behind it, and that; or why it stays."""
+    """Return a product with the transpose after it, and that transpose; or why it stays."""
     after = rewriter.only_reader(node.outputs[0])
     if after is None or after.op != "transpose":
         return ""

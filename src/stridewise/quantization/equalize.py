@@ -85,7 +85,7 @@ def _pairs(graph: Graph) -> list[_Pair]:
                 break
             node = readers[name][0]
         is_end = node is not first and node.inputs[0] == name and _is_own(node, shared, fixed)
-        # Of a matrix product, channels are the last axis; of a convolution they are the second.
+        # Channels are the last axis of a matrix product, and the second axis of a convolution.
         if is_end and (node.op == "matmul") == (first.op == "matmul"):
             found.append(_Pair(first, node))
     return found

@@ -111,7 +111,7 @@ class Simulation:
 def outputs_error(found: Sequence[Sequence[Array]], right: Sequence[Sequence[Array]]) -> float:
     """Return the norm of the errors of all samples over the norm of the right results.
 
-    Of several outputs it is the one with the greatest error.
+    With several outputs, it is that of the output with the greatest error.
     """
     worst = 0.0
     for place in range(len(right[0])):

@@ -65,14 +65,15 @@ def quantize(  # noqa: PLR0913 (one parameter an option)
         output: the ONNX file to write; by default none is written. It cannot be the model's own.
         shapes: shapes of inputs that the model leaves open; the result has these shapes.
         method: how ranges follow from values: ``"minmax"``, ``"percentile"``, ``"mse"`` (least
-            squared error), or ``"auto"``, the one with the least error of the outputs.
-        percentile: percent of the values that ``"percentile"`` represents at each end.
-        activations: ``"uint8"`` with any zero point, or ``"int8"`` with zero point 0.
-        reduce_range: weights of 7 bits, for CPUs without VNNI, where sums of pairs of products
-            saturate at 16 bits.
+            squared error), or ``"auto"``, the default: the one with the least error of the outputs.
+        percentile: the percentile at which ``"percentile"`` ends a range, on either side; 99.99 by
+            default.
+        activations: ``"uint8"``, the default, with any zero point, or ``"int8"`` with zero point 0.
+        reduce_range: whether weights have 7 bits, for CPUs without VNNI, where sums of pairs of
+            products saturate at 16 bits. Default: False.
         max_error: limit on the relative error of the outputs (norm of the difference over norm of
-            the float result) on up to 8 samples; layers stay in float to keep it. None for no
-            limit.
+            the float result) on up to 8 samples; layers that would exceed it stay in
+            float32. No limit by default.
         threads: as for :func:`stridewise.compile`.
         progress: called as ``progress(done, total, what)``.
 

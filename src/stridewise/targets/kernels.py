@@ -50,11 +50,8 @@ SMALL_FLOPS, SMALL_NBYTES = 2e6, 4e5
 """Up to so many operations and bytes, a kernel runs on one thread (:attr:`KernelSpec.is_small`)."""
 
 _EXPONENTIAL = frozenset(
-    {
-        "elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "soft_relu",
-        "swish", "tanh",
-    }
-)  # fmt: skip
+    {"elu", "exp", "gelu_erf", "gelu_tanh", "logistic", "mish", "pow", "swish", "tanh"}
+)
 """Post-ops that take more time than the arithmetic of a light kernel."""
 
 SCALING = "scaling"
@@ -446,7 +443,7 @@ def behind_ahead(
 
 
 def from_ahead(arg: Arg) -> Arg:
-    """Return an argument of the node ahead as one of the node behind it."""
+    """Return an argument of a producer as an argument of its consumer."""
     if arg.operand.side != "in":
         return arg
     return replace(arg, operand=Operand("ahead", arg.operand.index))

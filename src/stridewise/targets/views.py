@@ -14,7 +14,7 @@ __all__ = ["VIEWS", "reshape_views", "slice_view", "transpose_views", "transpose
 
 
 def view(source: Format, result: Format, offset: int = 0) -> KernelOption:
-    """Return the option in which the result lies ``offset`` elements behind the operand's start."""
+    """Return the option in which the result lies ``offset`` elements after the operand's start."""
     return KernelOption("view", (source,), (result,), (), (Alias(0, 0, offset, "view"),))
 
 

@@ -424,7 +424,7 @@ class Network:
             x: the image.
             squeezed: channels between the two layers.
             inner: the activation between them.
-            outer: the activation behind them.
+            outer: the activation after them.
             attrs: the parameters of that activation.
         """
         y = self.act(self.conv(self.mean(x, keep=True), squeezed, 1, bias=True), inner)

@@ -220,7 +220,7 @@ def find_format(plan: PlanData, tensor: str, spelled: StorageName) -> tuple[str,
         plan: the plan that has the tensor.
         tensor: the name of a tensor that is not a constant.
         spelled: a kind of the target (``"blocked"``), a name in any dialect in any case
-            (``"nhwc"``, ``"NCHW16c"``, ``"b_fs_yx_fsv16"``), or a format. An element type behind a
+            (``"nhwc"``, ``"NCHW16c"``, ``"b_fs_yx_fsv16"``), or a format. An element type after a
             name (``"nhwc bf16"``) stands for tensors that are stored in it; so does a storage.
 
     Returns:

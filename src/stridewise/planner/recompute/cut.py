@@ -43,8 +43,8 @@ class Network:
     def cut(self, source: int, goal: int) -> list[bool]:
         """Return for each vertex whether it is on the side of the source in a minimum cut.
 
-        Of several minimum cuts it is the one with the fewest vertices on that side. Capacities are
-        used up, so a network has one cut. The capacity of paths must be finite.
+        Among several minimum cuts it is the one with the fewest vertices on that side. Capacities
+        are used up, so a network has one cut. The capacity of paths must be finite.
         """
         finite = [amount for amount in self._left if amount < float("inf")]
         least = _EPSILON * max(finite, default=0.0)

@@ -32,7 +32,7 @@ _INFINITY = float("inf")
 _MOST_PRICE = 1e6
 """Nanoseconds for each byte: more than any kernel takes."""
 _STEPS = 16
-"""Of the search for the price of the best bound; each takes a third off the interval."""
+"""Steps of the search for the price of the best bound; each removes a third of the interval."""
 
 
 @dataclass(frozen=True, slots=True)

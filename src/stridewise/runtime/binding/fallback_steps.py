@@ -77,7 +77,7 @@ class _HostCall:
         function: computes it.
         constants: operands that are known, by index.
         reads: index and type of each operand among the arguments, in their order.
-        writes: type of each result among the arguments, behind the operands.
+        writes: type of each result among the arguments, after the operands.
     """
 
     node: Node

@@ -492,7 +492,7 @@ def _info(key: Key, model: CompiledModel, runs: int) -> ProgramInfo:
 
 
 def _padded(array: Array, shape: tuple[int, ...] | None) -> Array:
-    """Return an array with zeros behind the last item of its batch."""
+    """Return an array with zeros after the last item of its batch."""
     if shape is None or array.shape == shape:
         return array
     found = np.zeros(shape, array.dtype)

@@ -52,7 +52,7 @@ class SimulatedModel(Model):
 
         Raises:
             ExecutionError: the plan is for a target with kernels.
-            DependencyError: another runtime computes what is behind the plan, and is not installed.
+            DependencyError: another runtime computes the tail, and is not installed.
         """
         if not isinstance(plan.target, TableTarget):
             raise ExecutionError.at(

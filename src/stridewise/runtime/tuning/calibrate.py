@@ -36,8 +36,8 @@ _MOST_NS = 2e7
 """Kernels with a larger estimate are not measured: similar smaller ones tell their costs."""
 _MAP_RANK = 4  # of images
 _HALVES = 7
-"""Of the last three of so many layers the kernels on bfloat16 tensors are measured, too. The number
-has no common factor with the other periods."""
+"""The last three of each so many layers are also measured on bfloat16 tensors. The number has no
+common factor with the other periods."""
 _FOLDS = 4
 _BEARABLE = 0.1
 """Part of the measurements whose disturbance predictions even out."""

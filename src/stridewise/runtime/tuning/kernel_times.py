@@ -195,7 +195,7 @@ class KernelTimes:
     def sample(self, specs: Sequence[KernelSpec], until: float) -> Sampled:
         """Measure kernels twice in a short time, for predictions only: not as their costs.
 
-        Of a kernel that was measured before, the sample that was not disturbed is kept, or the
+        For a kernel that was measured before, the sample that was not disturbed is kept, or the
         faster one: other work on the machine only ever adds time.
 
         Args:
@@ -270,7 +270,7 @@ class KernelTimes:
             for spec in tuple(disturbed if trial else wanted):
                 if _is_past(until):
                     return
-                # Of a disturbed measurement nothing is certain, so all implementations compete.
+                # A disturbed measurement shows nothing for certain, so all implementations compete.
                 rival = inf if spec in disturbed else _RIVAL
                 waits = Waits(self.machine.threads)
                 measured[spec] = self._least(spec, measured[spec], rival, budget_ns, waits)

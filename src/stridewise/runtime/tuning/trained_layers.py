@@ -67,7 +67,7 @@ def _image(b: GraphBuilder, size: Size, name: str = "x") -> str:
 
 
 def _norm(*, has_sum: bool = False, has_relu: bool = True) -> _Trained:
-    """Return a batch norm, and what may be behind it: a sum and ReLU, as in residual blocks."""
+    """Return a batch norm, and what may follow it: a sum and ReLU, as in residual blocks."""
 
     def layer(b: GraphBuilder, size: Size) -> Graph:
         x, rows = _image(b, size), [b.input(name, (size.inputs,)) for name in ("scale", "shift")]

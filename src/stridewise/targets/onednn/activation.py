@@ -17,7 +17,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
 from stridewise.targets.onednn.memory import elementwise_formats
 from stridewise.tensor.quantization import RANGES
 
@@ -87,12 +87,9 @@ def eltwise_steps(op: str, alpha: float, beta: float) -> tuple[Step, ...]:
     return ELTWISE[op](alpha, beta) if op in ELTWISE else ()
 
 
+@float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     steps = eltwise_steps(node.op, *parameters(node))
     for fmt, result, memory in elementwise_formats(context, x, y):

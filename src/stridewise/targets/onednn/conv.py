@@ -87,7 +87,7 @@ def library_option(
         weights: their memory, the argument, and the format that they must have.
         formats: of source and destination.
         flops: operations.
-        accumulate: whether an addition behind it is done in place.
+        accumulate: whether an addition that follows is done in place.
     """
     node, (source, result) = context.node, formats
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])

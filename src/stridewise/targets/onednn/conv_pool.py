@@ -1,4 +1,4 @@
-"""A convolution and the maximum pooling behind it in one kernel.
+"""A convolution and the maximum pooling after it in one kernel.
 
 Winograd's tiles of an even number of results hold whole windows of 2x2, so that the maxima are
 taken before anything is stored: a quarter of the results is written, and nothing read again.

@@ -17,7 +17,7 @@ from stridewise.targets.kernels import (
     MemorySpec,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
 from stridewise.targets.onednn.memory import memory_of, storage_of
 from stridewise.targets.onednn.pointwise import bind, pointwise_options, result_formats
 from stridewise.targets.onednn.post_ops import BINARY_ALGORITHMS, fused, takes_snap
@@ -29,12 +29,9 @@ __all__ = ["FAMILY"]
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 
 
+@float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     result = context.value(node.outputs[0])
     first, second = 0, 1
     if node.op in _COMMUTATIVE and context.value(node.inputs[0]).shape != result.shape:

@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from functools import wraps
 
 from stridewise.classes import dataclass
 from stridewise.graph import Node, Refusal
 from stridewise.targets.cost import FUNCTION_NS
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 
-__all__ = ["DEFAULT_EFFICIENCY", "Family", "KernelKind", "Offer", "other_than_float32"]
+__all__ = [
+    "DEFAULT_EFFICIENCY",
+    "Family",
+    "KernelKind",
+    "KernelRule",
+    "Offer",
+    "float32_only",
+    "other_than_float32",
+]
+
+KernelRule = Callable[[KernelContext], Iterable[KernelOption | Refusal]]
+"""Yields the options of a node, and refusals with their reasons."""
 
 DEFAULT_EFFICIENCY = 0.60
 """Which part of the roofline a kernel reaches where nothing else is known."""
@@ -42,7 +54,7 @@ class Offer:
         post_ops: returns the operators that kernels of a node take as its next post-op.
     """
 
-    kernels: Callable[[KernelContext], Iterable[KernelOption | Refusal]]
+    kernels: KernelRule
     joins: frozenset[str] = frozenset()
     post_ops: Callable[[Node], frozenset[str]] = _no_post_ops
 
@@ -88,3 +100,14 @@ def other_than_float32(context: KernelContext) -> Refusal | None:
             reason = f"{name!r} is {context.value(name).dtype}; the kernels are of float32"
             return Refusal("onednn-cpu", node.name, reason)
     return None
+
+
+def float32_only(rule: KernelRule) -> KernelRule:
+    """Make a rule refuse nodes with a tensor of another type than float32."""
+
+    @wraps(rule)
+    def checked(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+        refusal = other_than_float32(context)
+        return rule(context) if refusal is None else (refusal,)
+
+    return checked

@@ -30,7 +30,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS
 from stridewise.targets.onednn.depthwise import weight_gradient as depthwise_weights
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
 from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
 from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
 from stridewise.targets.onednn.winograd import WEIGHTS as WINOGRAD
@@ -68,12 +68,9 @@ def _needs(context: KernelContext, name: str, fmt: Format) -> Format | None:
     return None if context.is_constant(name) else fmt
 
 
+@float32_only
 def _conv_weights(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     x, dy, w = (context.value(name) for name in (*node.inputs, node.outputs[0]))
     groups = node.int_attr("groups", 1)
     strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
@@ -129,12 +126,9 @@ def _lanes(context: KernelContext) -> int:
     return next((fmt.blocks[-1].size for fmt in formats if fmt.is_blocked), 0)
 
 
+@float32_only
 def _pools(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     dx, is_max = context.value(node.outputs[0]), node.op == "max_pool_gradient"
     include = node.int_attr("count_include_pad", 0)
     algorithm = "max" if is_max else "avg_include" if include else "avg_exclude"
@@ -185,14 +179,12 @@ _IMAGES = {"batch_norm": 1, "batch_norm_gradient": 2}
 """How many inputs are images, before the rows."""
 
 
+@float32_only
 def _norms(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
     epsilon = node.float_attr("epsilon", EPSILON)
-    if refusal is None and epsilon <= 0:
-        refusal = Refusal("onednn-cpu", node.name, "the library divides by variances of 0")
-    if refusal is not None:
-        yield refusal
+    if epsilon <= 0:
+        yield Refusal("onednn-cpu", node.name, "the library divides by variances of 0")
         return
     added = tuple(post.operand for post in node.post_ops if post.operand is not None)
     images = (*range(_IMAGES[node.op]), *added)

@@ -25,7 +25,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
 from stridewise.targets.onednn.memory import memory_of, plain_memory
 from stridewise.targets.onednn.reductions import normalization, rows
 
@@ -162,12 +162,9 @@ def _own(context: KernelContext, kind: str, fmt: Format, result: Format) -> Iter
     )
 
 
+@float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     if len(context.value(node.inputs[0]).shape) <= _MOST_AXES:
         results = context.formats(node.outputs[0])
         for kind, fmt in context.formats(node.inputs[0]).items():

@@ -49,7 +49,7 @@ def norm_with_convolution(context: KernelContext) -> Iterator[KernelOption]:
 def _joined(
     option: KernelOption, context: KernelContext, result: Grid | None
 ) -> Iterator[KernelOption]:
-    """Yield a convolution that rounds its result, with the scale and the shift behind it."""
+    """Yield a convolution that rounds its result, with the scale and the shift that follow."""
     node, (call,) = context.node, option.calls
     found = context.formats(node.outputs[0]).items()
     kind = next((kind for kind, fmt in found if fmt == option.outputs[0]), None)

@@ -24,7 +24,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
 from stridewise.targets.onednn.memory import elementwise_formats, plain_memory
 from stridewise.targets.onednn.reductions import normalization, positions, rows
 
@@ -96,12 +96,9 @@ def _own(context: KernelContext, axes: tuple[int, ...]) -> Iterable[KernelOption
         )
 
 
+@float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axes = normalized_axes(node, len(x.shape))
     memories, args, formats = _parameters(context, prod(x.shape[axis] for axis in axes))

@@ -22,7 +22,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
 from stridewise.targets.onednn.memory import plain_memory
 from stridewise.targets.onednn.post_ops import Fused, all_post_ops, fused, input_formats
 
@@ -162,12 +162,9 @@ def _specs(
         )
 
 
+@float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     if context.is_constant(node.inputs[0]):
         yield Refusal("onednn-cpu", node.name, "the left operand is a constant")
         return

@@ -33,8 +33,8 @@ BINARY_ALGORITHMS = {
 }
 
 _OWN_ELTWISE = frozenset(
-    {"abs", "clip", "clip_v2", "elu", "exp", "gelu_erf", "hardsigmoid", "hardswish", "linear"}
-    | {"log", "logistic", "pow", "relu", "soft_relu", "sqrt", "square", "swish", "tanh"}
+    {"abs", "clip", "elu", "exp", "gelu_erf", "hardsigmoid", "hardswish", "linear"}
+    | {"logistic", "pow", "relu", "sqrt", "swish", "tanh"}
 )
 _OWN_BINARY = frozenset({"add", "sub", "mul", "div", "max", "min"})
 """What the core's kernels apply, with ``_OWN_ELTWISE``: see ``native/post_ops/parse.cpp``."""

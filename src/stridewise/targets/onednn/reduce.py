@@ -24,7 +24,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, Offer, float32_only
 from stridewise.targets.onednn.memory import elementwise_formats, memory_of
 from stridewise.targets.onednn.pool import pooling_spec
 from stridewise.targets.onednn.post_ops import fused, takes_snap
@@ -92,12 +92,9 @@ def _pooled(context: KernelContext) -> Iterable[KernelOption]:
         yield KernelOption(f"global pooling, {kind}", (fmt,), (result,), (Call(spec, args),))
 
 
+@float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axes = reduced_axes(node, len(x.shape))
     reduction = REDUCTIONS[node.op]

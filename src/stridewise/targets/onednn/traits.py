@@ -93,7 +93,7 @@ def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
     'f32 channels-last > f32 plain'
     """
     none = MemorySpec(())
-    # Of the gradient of weights, the images decide.
+    # For the gradient of weights, the images decide.
     dst = spec.memory("diff_dst" if _is_weight_gradient(spec) else "dst") or none
     src = spec.memory("src") or spec.memory("src0") or dst
     groups = _groups(spec, src)

@@ -343,15 +343,25 @@ void bind_gradients(nb::module_ &m) {
         "src"_a, "diff_dst"_a, "dst"_a, "strides"_a, "dilations"_a, "pads_begin"_a, "pads_end"_a,
         nb::kw_only(), "groups_together"_a = 1, "threads"_a, ReleaseGil());
     m.def(
-        "pooling_gradient",
-        [](const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &diff_dst,
+        "pooling_places",
+        [](const MemoryDesc &src, const MemoryDesc &dst, const MemoryDesc &places,
            const Dims &kernel, const Dims &strides, const Dims &dilations, const Dims &begins,
            const Dims &ends, int threads) {
             const Window window{strides, dilations, begins, ends};
-            return pooling_gradient(algorithm, src, diff_dst, kernel, window, threads);
+            return pooling_places(src, dst, places, kernel, window, threads);
         },
-        "algorithm"_a, "src"_a, "diff_dst"_a, "kernel"_a, "strides"_a, "dilations"_a,
-        "pads_begin"_a, "pads_end"_a, nb::kw_only(), "threads"_a, ReleaseGil());
+        "src"_a, "dst"_a, "places"_a, "kernel"_a, "strides"_a, "dilations"_a, "pads_begin"_a,
+        "pads_end"_a, nb::kw_only(), "threads"_a, ReleaseGil());
+    m.def(
+        "pooling_gradient",
+        [](const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &diff_dst,
+           const std::optional<MemoryDesc> &places, const Dims &kernel, const Dims &strides,
+           const Dims &dilations, const Dims &begins, const Dims &ends, int threads) {
+            const Window window{strides, dilations, begins, ends};
+            return pooling_gradient(algorithm, src, diff_dst, places, kernel, window, threads);
+        },
+        "algorithm"_a, "src"_a, "diff_dst"_a, "places"_a.none(), "kernel"_a, "strides"_a,
+        "dilations"_a, "pads_begin"_a, "pads_end"_a, nb::kw_only(), "threads"_a, ReleaseGil());
     m.def("batch_norm_training", &batch_norm_training, "src"_a, "dst"_a, "epsilon"_a, nb::kw_only(),
           "threads"_a, ReleaseGil());
     m.def("batch_norm_gradient", &batch_norm_gradient, "src"_a, "diff_dst"_a, "dst"_a, "epsilon"_a,
@@ -375,6 +385,7 @@ void bind_gradients(nb::module_ &m) {
             "images"_a, "epsilon"_a, nb::kw_only(), "masks"_a = false, "low"_a = -kInfinity,
             "high"_a = kInfinity, "threads"_a, "isa"_a = "");
     m.attr("ARG_DIFF_DST") = DNNL_ARG_DIFF_DST;
+    m.attr("ARG_WORKSPACE") = DNNL_ARG_WORKSPACE;
     m.attr("ARG_DIFF_SCALE") = DNNL_ARG_DIFF_SCALE;
     m.attr("ARG_DIFF_SHIFT") = DNNL_ARG_DIFF_SHIFT;
 }

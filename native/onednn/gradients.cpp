@@ -30,6 +30,30 @@ dnnl::batch_normalization_forward::primitive_desc forward_norm(const MemoryDesc 
             make_attr({})};
 }
 
+dnnl::pooling_forward::primitive_desc forward_pooling(const std::string &algorithm,
+                                                      const MemoryDesc &src, const MemoryDesc &dst,
+                                                      const Dims &kernel, const Window &window) {
+    check_spatial(kernel, src, "kernel", 1);
+    return {cpu_engine(),
+            prop_kind::forward_training,
+            pooling_algorithm(algorithm),
+            src.get(),
+            dst.get(),
+            window.strides,
+            kernel,
+            library_dilations(window, src),
+            window.pads_begin,
+            window.pads_end,
+            make_attr({})};
+}
+
+// Checks that the library stores positions as `places` says: one byte each, beside the results.
+void check_places(const dnnl::pooling_forward::primitive_desc &forward, const MemoryDesc &places) {
+    const MemoryDesc own(forward.workspace_desc());
+    require(own.dtype() == places.dtype() && own.layout() == places.layout(),
+            "pooling: expected positions as " + own.repr() + ", got " + places.repr());
+}
+
 // Groups of weights that a kernel computes together: groups of the library's as many times as wide,
 // which are zero but for the weights of each.
 struct Together {
@@ -174,28 +198,42 @@ std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const Memory
     return kernel;
 }
 
-std::shared_ptr<Kernel> pooling_gradient(const std::string &algorithm, const MemoryDesc &src,
-                                         const MemoryDesc &diff_dst, const Dims &kernel,
-                                         const Window &window, int threads) {
+std::shared_ptr<Kernel> pooling_places(const MemoryDesc &src, const MemoryDesc &dst,
+                                       const MemoryDesc &places, const Dims &kernel,
+                                       const Window &window, int threads) {
     auto made = std::make_shared<Sequence>(threads);
-    const Dims dilations = library_dilations(window, src);
-    check_spatial(kernel, src, "kernel", 1);
-    const auto how = pooling_algorithm(algorithm);
     const ThreadScope scope(threads);
-    const dnnl::pooling_forward::primitive_desc forward(
-        cpu_engine(), prop_kind::forward_training, how, src.get(), diff_dst.get(), window.strides,
-        kernel, dilations, window.pads_begin, window.pads_end, make_attr({}));
+    const auto forward = forward_pooling("max", src, dst, kernel, window);
+    check_places(forward, places);
+    made->add(forward, {{DNNL_ARG_SRC, made->argument(DNNL_ARG_SRC, src)},
+                        {DNNL_ARG_DST, made->argument(DNNL_ARG_DST, dst, true)},
+                        {DNNL_ARG_WORKSPACE, made->argument(DNNL_ARG_WORKSPACE, places, true)}});
+    return made;
+}
+
+std::shared_ptr<Kernel> pooling_gradient(const std::string &algorithm, const MemoryDesc &src,
+                                         const MemoryDesc &diff_dst,
+                                         const std::optional<MemoryDesc> &places,
+                                         const Dims &kernel, const Window &window, int threads) {
+    auto made = std::make_shared<Sequence>(threads);
+    const ThreadScope scope(threads);
+    const auto forward = forward_pooling(algorithm, src, diff_dst, kernel, window);
+    const auto how = pooling_algorithm(algorithm);
     const dnnl::pooling_backward::primitive_desc backward(
-        cpu_engine(), how, src.get(), diff_dst.get(), window.strides, kernel, dilations,
-        window.pads_begin, window.pads_end, forward, make_attr({}));
+        cpu_engine(), how, src.get(), diff_dst.get(), window.strides, kernel,
+        library_dilations(window, src), window.pads_begin, window.pads_end, forward, make_attr({}));
     Sequence::Bound args;
-    if (how == dnnl::algorithm::pooling_max) {
+    if (places) {
+        require(how == dnnl::algorithm::pooling_max, "pooling: only maxima have positions");
+        check_places(forward, *places);
+        args.emplace_back(DNNL_ARG_WORKSPACE, made->argument(DNNL_ARG_WORKSPACE, *places));
+    } else if (how == dnnl::algorithm::pooling_max) {
         const auto x = made->argument(DNNL_ARG_SRC, src);
         const auto maxima = made->between(diff_dst);
-        const auto places = made->between(MemoryDesc(forward.workspace_desc()));
+        const auto found = made->between(MemoryDesc(forward.workspace_desc()));
         made->add(forward,
-                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, maxima}, {DNNL_ARG_WORKSPACE, places}});
-        args.emplace_back(DNNL_ARG_WORKSPACE, places);
+                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, maxima}, {DNNL_ARG_WORKSPACE, found}});
+        args.emplace_back(DNNL_ARG_WORKSPACE, found);
     }
     args.emplace_back(DNNL_ARG_DIFF_DST, made->argument(DNNL_ARG_DIFF_DST, diff_dst));
     args.emplace_back(DNNL_ARG_DIFF_SRC, made->argument(DNNL_ARG_DST, src, true));

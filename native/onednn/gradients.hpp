@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "executor/kernel.hpp"
@@ -24,11 +25,19 @@ std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const Memory
                                              const MemoryDesc &diff_weights, const Window &window,
                                              int groups_together, int threads);
 
-// The gradient of a pooling's source, DST, of the gradient DIFF_DST of its result, and of its
-// source SRC for the algorithm "max", which finds the maxima again.
+// A max pooling DST of SRC that also gives the position in its window of each maximum, WORKSPACE.
+// Positions are bytes, for windows of up to 255 elements.
+std::shared_ptr<Kernel> pooling_places(const MemoryDesc &src, const MemoryDesc &dst,
+                                       const MemoryDesc &places, const Dims &kernel,
+                                       const Window &window, int threads);
+
+// The gradient of a pooling's source, DST, of the gradient DIFF_DST of its result. The algorithm
+// "max" also reads the positions WORKSPACE, or without `places` the source SRC, where it finds the
+// maxima again.
 std::shared_ptr<Kernel> pooling_gradient(const std::string &algorithm, const MemoryDesc &src,
-                                         const MemoryDesc &diff_dst, const Dims &kernel,
-                                         const Window &window, int threads);
+                                         const MemoryDesc &diff_dst,
+                                         const std::optional<MemoryDesc> &places,
+                                         const Dims &kernel, const Window &window, int threads);
 
 // A batch norm by the statistics of the batch: DST, MEAN and VARIANCE of SRC, SCALE and SHIFT.
 std::shared_ptr<Kernel> batch_norm_training(const MemoryDesc &src, const MemoryDesc &dst,

@@ -25,6 +25,7 @@ ARG_BIAS: int
 ARG_DEPTHWISE_BIAS: int
 ARG_DEPTHWISE_WEIGHTS: int
 ARG_DIFF_DST: int
+ARG_WORKSPACE: int
 ARG_DIFF_SCALE: int
 ARG_DIFF_SHIFT: int
 ARG_SCRATCHPAD: int
@@ -695,10 +696,10 @@ def conv_weight_gradient(
     The library computes ``groups_together`` groups as one.
     """
 
-def pooling_gradient(
-    algorithm: str,
+def pooling_places(
     src: MemoryDesc,
-    diff_dst: MemoryDesc,
+    dst: MemoryDesc,
+    places: MemoryDesc,
     kernel: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
@@ -707,7 +708,25 @@ def pooling_gradient(
     *,
     threads: int,
 ) -> Kernel:
-    """Return the gradient of a pooling's source; only ``"max"`` reads the source itself."""
+    """Return a max pooling that also writes the position in its window of each maximum, a byte."""
+
+def pooling_gradient(
+    algorithm: str,
+    src: MemoryDesc,
+    diff_dst: MemoryDesc,
+    places: MemoryDesc | None,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    *,
+    threads: int,
+) -> Kernel:
+    """Return the gradient of a pooling's source.
+
+    ``"max"`` reads the positions of the maxima, or the source itself without ``places``.
+    """
 
 def batch_norm_training(
     src: MemoryDesc, dst: MemoryDesc, epsilon: float, *, threads: int

@@ -270,6 +270,16 @@ def _fuse_norm_masks() -> Graph:
     return b.build(results)
 
 
+def _keep_places() -> Graph:
+    b, x = net(1, 2, 4, 4)
+    y = b.op("relu", [x])
+    two, large = {"kernel": (2, 2), "strides": (2, 2)}, {"kernel": (16, 16), "pads": (8,) * 4}
+    results = [b.op("max_pool", [y], window) for window in (two, large)]
+    dy = [b.op("tanh", [result]) for result in results]
+    given = zip(dy, (two, large), strict=True)
+    return b.build([b.op("max_pool_gradient", [y, g], window) for g, window in given])
+
+
 def _compute_on_reals() -> Graph:
     b, x = net(1, 2, 4, 4)
     half = {"scale": 0.5, "zero_point": 3, "dtype": "uint8"}
@@ -312,6 +322,7 @@ GOLDEN = {
     "turn_products": _turn_products,
     "merge_moves": _merge_moves,
     "tabulate": _tabulate,
+    "keep_places": _keep_places,
     "fuse_norm_masks": _fuse_norm_masks,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,

@@ -52,6 +52,17 @@ def _pool(op: str, x: tuple[int, ...], **attrs: Any) -> Callable[[], Graph]:
     return make
 
 
+def _places(x: tuple[int, ...], **attrs: Any) -> Callable[[], Graph]:
+    def make() -> Graph:
+        b = Net(*x)
+        y, places = b.node("max_pool_places", [b.named(b.x)], attrs)
+        dy = _image(b, "dy", b.type(y).shape)
+        dx = b.op("max_pool_places_gradient", [places, dy], {**attrs, "shape": x})
+        return b.build([b.named(y), b.named(places), b.named(dx)])
+
+    return make
+
+
 def _norm(*x: int) -> Callable[[], Graph]:
     def make() -> Graph:
         b = Net(*x)
@@ -85,6 +96,14 @@ GRADIENT_CASES: dict[str, Callable[[], Graph]] = {
         "max_pool", (2, 19, 9, 8), kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)
     ),
     "gradient_max_pool_dilated": _pool("max_pool", (1, 4, 9, 8), kernel=(2, 3), dilations=(2, 2)),
+    "gradient_places": _places((2, 19, 9, 8), kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1)),
+    "gradient_places_16": _places((3, 32, 7, 8), kernel=(2, 3), strides=(2, 1), pads=(0, 1, 1, 1)),
+    "gradient_places_dilated": _places((1, 5, 9, 8), kernel=(2, 3), dilations=(2, 2)),
+    "gradient_places_wide": _places((1, 17, 16, 17), kernel=(15, 17), pads=(7, 0, 7, 8)),
+    "gradient_places_1d": _places((2, 3, 9), kernel=(4,), strides=(2,)),
+    "gradient_places_3d": _places(
+        (2, 18, 5, 4, 5), kernel=(2, 3, 2), strides=(1, 2, 2), pads=(1, 1, 0, 0, 1, 1)
+    ),
     "gradient_avg_pool": _pool("avg_pool", (2, 17, 8, 6), kernel=(2, 2), strides=(2, 2)),
     "gradient_avg_pool_padded": _pool(
         "avg_pool", (2, 16, 8, 7), kernel=(3, 3), strides=(2, 1), pads=(1, 1, 0, 1)

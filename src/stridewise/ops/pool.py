@@ -1,12 +1,12 @@
 """Max and average pooling over spatial windows; global pooling is a window of the whole image.
 
-``max_pool_indices`` returns the positions of the maxima.
+``max_pool_indices`` returns the positions of the maxima in the whole input, ``max_pool_places``
+those in their windows, which are enough for the gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import numpy as np
@@ -28,7 +28,19 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["AVG_POOL", "AVG_POOL_GRADIENT", "MAX_POOL", "MAX_POOL_GRADIENT", "MAX_POOL_INDICES"]
+__all__ = [
+    "AVG_POOL",
+    "AVG_POOL_GRADIENT",
+    "MAX_POOL",
+    "MAX_POOL_GRADIENT",
+    "MAX_POOL_INDICES",
+    "MAX_POOL_PLACES",
+    "MAX_POOL_PLACES_GRADIENT",
+    "MOST_PLACES",
+]
+
+MOST_PLACES = 255
+"""Elements of the windows whose positions kernels store as bytes."""
 
 _COLUMN_MAJOR = 1
 """Source: ONNX, MaxPool: the storage order in which the first spatial axis is the innermost."""
@@ -86,21 +98,39 @@ def _infer_indices(node: Node, types: Types) -> tuple[TensorType, ...]:
 def _evaluate_indices(node: Node, operands: Operands) -> tuple[Array, ...]:
     """Return the positions of the maxima in the flattened input, the first of equal ones."""
     x = array(operands, 0)
-    sizes = x.shape[2:]
-    kernel, strides, dilations, begins, _ = geometry(node, len(sizes))
     best: Array = _stack(node, x, -np.inf).argmax(axis=0)
-    taps: tuple[Array, ...] = np.unravel_index(best, kernel)
-    grid: Array = np.indices(best.shape, np.int64)
-    order = range(len(sizes))
+    order = range(x.ndim - 2)
     if node.int_attr("storage_order", 0) != _COLUMN_MAJOR:
         order = reversed(order)
+    return (_flat(node, best, x.shape, order),)
+
+
+def _flat(node: Node, best: Array, shape: tuple[int, ...], order: Iterable[int]) -> Array:
+    """Return positions in windows as those in the flattened input, which walks axes in order."""
+    sizes = shape[2:]
+    kernel, strides, dilations, begins, _ = geometry(node, len(sizes))
+    taps: tuple[Array, ...] = np.unravel_index(best, kernel)
+    grid: Array = np.indices(best.shape, np.int64)
     result: Array = np.zeros(best.shape, np.int64)
     step = 1
     for axis in order:
         place: Array = grid[axis + 2] * strides[axis] - begins[axis] + taps[axis] * dilations[axis]
         result += step * place
         step *= sizes[axis]
-    return (result + (grid[0] * x.shape[1] + grid[1]) * step,)
+    return result + (grid[0] * shape[1] + grid[1]) * step
+
+
+def _infer_places(node: Node, types: Types) -> tuple[TensorType, ...]:
+    (found,) = _infer(node, types)
+    elements = prod(node.ints_attr("kernel"))
+    needs(node, elements <= MOST_PLACES, f"a window of up to {MOST_PLACES} elements", elements)
+    return found, found
+
+
+def _evaluate_places(node: Node, operands: Operands) -> tuple[Array, ...]:
+    x = array(operands, 0)
+    seen = _stack(node, x, -np.inf)
+    return seen.max(axis=0).astype(x.dtype), seen.argmax(axis=0).astype(x.dtype)
 
 
 def _evaluate_avg(node: Node, operands: Operands) -> tuple[Array, ...]:
@@ -129,11 +159,28 @@ def _infer_max_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
 def _evaluate_max_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
     """Give each gradient to the first of the greatest elements of its window."""
     x, dy = array(operands, 0), array(operands, 1)
-    attrs = tuple(item for item in node.attrs if item[0] != "storage_order")
-    (places,) = _evaluate_indices(replace(node, attrs=attrs), (x,))
-    result = np.zeros(x.size)
+    return (_scattered(node, _stack(node, x, -np.inf).argmax(axis=0), dy, x.shape),)
+
+
+def _scattered(node: Node, best: Array, dy: Array, shape: tuple[int, ...]) -> Array:
+    """Add each gradient to the element at a position in its window."""
+    places = _flat(node, best, shape, reversed(range(len(shape) - 2)))
+    result = np.zeros(prod(shape))
     np.add.at(result, places.reshape(-1), dy.reshape(-1).astype(np.float64))
-    return (result.reshape(x.shape).astype(x.dtype),)
+    return result.reshape(shape).astype(dy.dtype)
+
+
+def _infer_places_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
+    places, dy = tensor(node, types, 0), tensor(node, types, 1)
+    x = TensorType(dy.dtype, node.ints_attr("shape"))
+    expected, _ = _infer_places(node, (x,))
+    needs(node, dy == places == expected, f"positions and a gradient of type {expected}", dy)
+    return (x,)
+
+
+def _evaluate_places_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
+    places, dy = array(operands, 0), array(operands, 1)
+    return (_scattered(node, places.astype(np.int64), dy, node.ints_attr("shape")),)
 
 
 def _vjp_avg(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
@@ -196,6 +243,31 @@ MAX_POOL_INDICES = register(
         attributes={**_MAXIMUM, "storage_order": "flag"},
     )
 )
+MAX_POOL_PLACES = register(
+    OpSpec(
+        "max_pool_places",
+        (1, 1),
+        _infer_places,
+        _evaluate_places,
+        "anchor",
+        attributes=_MAXIMUM,
+    )
+)
+"""Max pooling, and the position in its window of each maximum, the first of equal ones.
+
+Positions are whole numbers in row-major order of the window, of the type of x.
+"""
+MAX_POOL_PLACES_GRADIENT = register(
+    OpSpec(
+        "max_pool_places_gradient",
+        (2, 2),
+        _infer_places_gradient,
+        _evaluate_places_gradient,
+        "same",
+        attributes={**_MAXIMUM, "shape": "integers"},
+    )
+)
+"""The gradient of max pooling, from positions and dy; ``shape`` is that of x."""
 AVG_POOL = register(
     OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", vjp=_vjp_avg, attributes=_MEAN)
 )

@@ -26,6 +26,7 @@ from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.hoist_factors import hoist_factors
 from stridewise.passes.hoist_updates import hoist_updates
+from stridewise.passes.keep_places import keep_places
 from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.merge_groups import merge_groups
 from stridewise.passes.merge_moves import merge_moves
@@ -166,6 +167,12 @@ def _fused(ability: Ability) -> tuple[Pass, ...]:
             "joins functions of one quantized tensor, of which kernels look up the results",
             partial(tabulate, ability=ability),
             needs="which expressions a kernel computes",
+        ),
+        Pass(
+            "keep_places",
+            "lets gradients of max pooling read positions of maxima, not the source of the pooling",
+            partial(keep_places, ability=ability),
+            needs="which element types kernels compute in",
         ),
         Pass(
             "fuse_norm_masks",

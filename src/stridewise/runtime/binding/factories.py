@@ -334,10 +334,18 @@ def _conv_weight_gradient(s: KernelArguments) -> _core.Kernel:
     )  # fmt: skip
 
 
+def _pooling_places(s: KernelArguments) -> _core.Kernel:
+    return s.core.pooling_places(
+        s.memory("src"), s.memory("dst"), s.memory("out_places"), s.ints("kernel"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        threads=s.threads,
+    )  # fmt: skip
+
+
 def _pooling_gradient(s: KernelArguments) -> _core.Kernel:
     return s.core.pooling_gradient(
-        s.text("algorithm"), s.memory("dst"), s.memory("diff_dst"), s.ints("kernel"),
-        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        s.text("algorithm"), s.memory("dst"), s.memory("diff_dst"), s.optional("places"),
+        s.ints("kernel"), s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
         threads=s.threads,
     )  # fmt: skip
 
@@ -440,6 +448,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "normalized_rows": _normalization,
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,
+    "pooling_places": _pooling_places,
     "rearrange": _rearrange,
     "reduction": _reduction,
     "transposed_depthwise": _transposed_depthwise,
@@ -462,7 +471,9 @@ _ROLES = {
     "scale": "ARG_SCALE",
     "shift": "ARG_SHIFT",
     "diff_dst": "ARG_DIFF_DST",
+    "places": "ARG_WORKSPACE",
     "out_mean": "ARG_MEAN",
+    "out_places": "ARG_WORKSPACE",
     "out_variance": "ARG_VARIANCE",
     "out_scale": "ARG_DIFF_SCALE",
     "out_shift": "ARG_DIFF_SHIFT",

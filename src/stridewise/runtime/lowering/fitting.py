@@ -32,7 +32,9 @@ _ROUNDS = 5
 _CHOICES = 12
 """How many choices are tried where a plan is divided."""
 _PROGRESS = 0.98
-"""Part of the memory that a round must fall below, for another round."""
+"""Part of the memory that a round must fall below, to go on from the plan of least memory."""
+_DETOUR = 1.05
+"""How much more memory a plan may need that is divided elsewhere, to go on from it."""
 
 
 def _peak(plan: Plan, schedule: Schedule, lives: tuple[Life, ...]) -> int:
@@ -73,15 +75,20 @@ def _tries(base: _Try, kernels: Kernels) -> Iterator[_Try]:
     best = base
     yield best
     for _ in range(_ROUNDS):
-        plan, least = best.plan, best.least
-        passage = Passage(plan, best.split)
+        plan, least, places = best.plan, best.least, {best.split}
+        passage, others = Passage(plan, best.split), list[_Try]()
         for kept in passage.hull(_CHOICES)[1:]:
             found = _Try(repeated(plan, passage.split, kept.again), kernels)
             yield found
             if found.least < best.least:
                 best = found
+            if found.split not in places:
+                others.append(found)
         if best.least > _PROGRESS * least:
-            return
+            # Another place may need nearly as much, and once it is divided less is needed there.
+            best = min(others, key=lambda item: item.least, default=best)
+            if not others or best.least > _DETOUR * least:
+                return
 
 
 def _records(base: _Try, kernels: Kernels) -> Iterator[tuple[Plan, Point, int]]:

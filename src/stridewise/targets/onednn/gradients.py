@@ -15,7 +15,6 @@ from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.conv import geometry
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.norm import EPSILON
-from stridewise.ops.pool import geometry as pool_geometry
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -37,7 +36,7 @@ from stridewise.targets.onednn.winograd import WEIGHTS as WINOGRAD
 from stridewise.targets.onednn.winograd import Geometry as Window
 from stridewise.targets.onednn.winograd import weight_gradients
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "image_formats", "image_memory", "needed"]
 
 
 def _is_canonical(value: Value) -> bool:
@@ -45,7 +44,7 @@ def _is_canonical(value: Value) -> bool:
     return origin is not None and origin.order == origin.axes and origin.axes[:2] == ("N", "C")
 
 
-def _maps(context: KernelContext, *names: str) -> Iterator[tuple[str, tuple[Format, ...]]]:
+def image_formats(context: KernelContext, *names: str) -> Iterator[tuple[str, tuple[Format, ...]]]:
     """Yield the formats that feature maps in canonical order can have, by kind."""
     values = [context.value(name) for name in names]
     if not all(map(_is_canonical, values)) or any(map(context.is_constant, names)):
@@ -57,14 +56,16 @@ def _maps(context: KernelContext, *names: str) -> Iterator[tuple[str, tuple[Form
             yield kind, tuple(offer[kind] for offer in offers)
 
 
-def _memory(context: KernelContext, name: str, fmt: Format) -> MemorySpec:
+def image_memory(context: KernelContext, name: str, fmt: Format) -> MemorySpec:
+    """Return the memory of feature maps in a format; constants are in the user's order."""
     value = context.value(name)
     if context.is_constant(name):
         return plain_memory(value.shape)
     return memory_of(fmt, canonical_shape(value, fmt))
 
 
-def _needs(context: KernelContext, name: str, fmt: Format) -> Format | None:
+def needed(context: KernelContext, name: str, fmt: Format) -> Format | None:
+    """Return the format that an option needs of an input, None for constants."""
     return None if context.is_constant(name) else fmt
 
 
@@ -75,14 +76,14 @@ def _conv_weights(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     groups = node.int_attr("groups", 1)
     strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
     dims = w.shape if groups == 1 else (groups, w.shape[0] // groups, *w.shape[1:])
-    pairs = list(_maps(context, x.name, dy.name))
+    pairs = list(image_formats(context, x.name, dy.name))
     if x.shape[1] <= FIRST_LAYER_CHANNELS:
         own = user_format(x)
         pairs += [(f"first layer from {k}", (own, f[1])) for k, f in pairs if f[1].is_blocked]
     for kind, (source, gradient) in pairs:
         memories = (
-            ("src", _memory(context, x.name, source)),
-            ("diff_dst", _memory(context, dy.name, gradient)),
+            ("src", image_memory(context, x.name, source)),
+            ("diff_dst", image_memory(context, dy.name, gradient)),
             ("dst", plain_memory(dims)),
         )
         spec = KernelSpec(
@@ -92,7 +93,7 @@ def _conv_weights(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             flops=2.0 * prod(dy.shape) * prod(w.shape[1:]),
         )
         args = (Arg("src", input_of(0)), Arg("diff_dst", input_of(1)), Arg("dst", output_of()))
-        needs = (_needs(context, x.name, source), _needs(context, dy.name, gradient))
+        needs = (needed(context, x.name, source), needed(context, dy.name, gradient))
         direct = KernelOption(
             f"weight gradient, {kind}", needs, (user_format(w),), (Call(spec, args),)
         )
@@ -126,44 +127,6 @@ def _lanes(context: KernelContext) -> int:
     return next((fmt.blocks[-1].size for fmt in formats if fmt.is_blocked), 0)
 
 
-@float32_only
-def _pools(context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    node = context.node
-    dx, is_max = context.value(node.outputs[0]), node.op == "max_pool_gradient"
-    include = node.int_attr("count_include_pad", 0)
-    algorithm = "max" if is_max else "avg_include" if include else "avg_exclude"
-    kernel, strides, dilations, begins, ends = pool_geometry(node, len(dx.shape) - 2)
-    for kind, (*sources, result) in _maps(context, *node.inputs, dx.name):
-        roles = ("src", "diff_dst")[-len(sources) :]
-        spec = KernelSpec(
-            "pooling_gradient",
-            (
-                *(
-                    (role, _memory(context, name, fmt))
-                    for role, name, fmt in zip(roles, node.inputs, sources, strict=True)
-                ),
-                ("dst", _memory(context, dx.name, result)),
-            ),
-            (
-                ("algorithm", algorithm),
-                ("begins", begins),
-                ("dilations", dilations),
-                ("ends", ends),
-                ("kernel", kernel),
-                ("strides", strides),
-            ),
-            flops=float(prod(context.value(node.inputs[-1]).shape) * prod(kernel)),
-        )
-        args = (Arg(role, input_of(index)) for index, role in enumerate(roles))
-        needs = tuple(_needs(context, *item) for item in zip(node.inputs, sources, strict=True))
-        yield KernelOption(
-            f"pooling gradient, {kind}",
-            needs,
-            (result,),
-            (Call(spec, (*args, Arg("dst", output_of()))),),
-        )
-
-
 _NORMS = {
     "batch_norm": ("batch_norm_training", ("scale", "shift"), ("out_mean", "out_variance")),
     "batch_norm_gradient": (
@@ -191,7 +154,7 @@ def _norms(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     bounds = dict(_bounds(node))
     clears_spare_lanes = bounds.get("low", 0.0) <= 0 <= bounds.get("high", 0.0)
     names = (*(node.inputs[index] for index in images), node.outputs[0])
-    for kind, (*sources, result) in _maps(context, *names):
+    for kind, (*sources, result) in image_formats(context, *names):
         if result.is_blocked and not clears_spare_lanes:
             continue
         option = _norm(context, dict(zip(images, sources, strict=True)), added, result)
@@ -220,10 +183,10 @@ def _norm(
     row = MemorySpec(context.value(node.outputs[1]).shape, "a")
     found = [images.get(index) for index in range(len(node.inputs))]
     memories = [
-        row if fmt is None else _memory(context, item, fmt)
+        row if fmt is None else image_memory(context, item, fmt)
         for item, fmt in zip(node.inputs, found, strict=True)
     ]
-    dst = _memory(context, node.outputs[0], result)
+    dst = image_memory(context, node.outputs[0], result)
     outputs = {"dst": dst, **dict.fromkeys(writes, row)}
     spec = KernelSpec(
         f"fused_{node.op}",
@@ -236,7 +199,7 @@ def _norm(
     args += [Arg("post0", input_of(index)) for index in added]
     args += [Arg(role, output_of(index)) for index, role in enumerate(outputs)]
     needs = tuple(
-        _needs(context, item, fmt or nd(1)) for item, fmt in zip(node.inputs, found, strict=True)
+        needed(context, item, fmt or nd(1)) for item, fmt in zip(node.inputs, found, strict=True)
     )
     aliases = (Alias(1, 0, 0, "in place"),) if is_gradient and needs[1] is not None else ()
     made = (result, nd(1), nd(1))
@@ -297,11 +260,9 @@ _DEPTHWISE_WINDOW = 3
 
 FAMILY = Family(
     {
-        "avg_pool_gradient": Offer(_pools),
         "batch_norm": Offer(_norms, post_ops=_norm_post_ops),
         "batch_norm_gradient": Offer(_norms),
         "conv_weight_gradient": Offer(_conv_weights),
-        "max_pool_gradient": Offer(_pools),
     },
     {
         # With channels last, sums of all channels do not fit into registers: on one core of Zen 4
@@ -312,6 +273,5 @@ FAMILY = Family(
         "fused_batch_norm": KernelKind({"channels-last": 0.46}),
         "fused_batch_norm_gradient": KernelKind({"blocked": 0.45, "channels-last": 0.35}),
         "conv_weight_gradient": KernelKind({"plain": 1.0}, _is_naive, _weights_share),
-        "pooling_gradient": KernelKind({"plain": 0.10, "channels-last": 0.20, "blocked": 0.25}),
     },
 )

@@ -41,13 +41,13 @@ __all__ = [
     "in_float32",
 ]
 
-BF16, F32 = dtype_of("bfloat16"), dtype_of("float32")
+BF16, F32, U8 = dtype_of("bfloat16"), dtype_of("float32"), dtype_of("uint8")
 FLOATS = frozenset({F32, BF16, dtype_of("float16")})
 """Types of tensors that may be stored as float32 or bfloat16."""
 
 PRIMITIVES = frozenset(
     {"batch_norm_gradient", "batch_norm_training", "conv_weight_gradient", "fitted_convolution"}
-    | {"fitted_deconvolution", "pooling_gradient"}
+    | {"fitted_deconvolution", "pooling_gradient", "pooling_places"}
     | {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
     | {"layer_norm", "lrn", "matmul", "pooling", "prelu", "reorder", "resampling", "scale_shift"}
     | {"shuffle", "softmax"}
@@ -91,6 +91,9 @@ _WIDE_KINDS = frozenset({"conv_weight_gradient", "depthwise_weight_gradient"})
 
 _WIDE_CONSTANTS = {"binary": frozenset({"src1"}), "prelu": frozenset({"weights"})}
 """By kind, roles that are float32 where they are constants: they are small, and nothing is lost."""
+
+_PLACES = frozenset({"out_places", "places"})
+"""Roles of positions, which are bytes whatever the tensors are."""
 
 _NO_BFLOAT16 = "round"
 """The algorithm that the library has for float32 only."""
@@ -161,6 +164,16 @@ def _is_wide_result(spec: KernelSpec, arg: Arg) -> bool:
     return arg.role in _WIDE_RESULTS or spec.kind in _WIDE_KINDS
 
 
+def _places(option: KernelOption) -> set[int]:
+    """Return which inputs and outputs, counted together, are positions."""
+    return {
+        arg.operand.index + (len(option.inputs) if arg.operand.side == "out" else 0)
+        for call in option.calls
+        for arg in call.args
+        if arg.role in _PLACES
+    }
+
+
 def _as_results(option: KernelOption) -> set[int]:
     """Return which inputs have the type of the results: sums in place, operands of own post-ops."""
     sums = {alias.input for alias in option.aliases if alias.kind == "accumulate"}
@@ -183,6 +196,8 @@ class _Typed:
     def _of(self, spec: KernelSpec, arg: Arg) -> DType:
         """Return the type in which a kernel reads or writes an argument."""
         operand = arg.operand
+        if arg.role in _PLACES:
+            return U8
         if operand.side == "out":
             return F32 if _is_wide_result(spec, arg) else self.result
         if _is_parameter(spec, arg) or operand.side == "fill":
@@ -221,7 +236,9 @@ def _typed(
     )
     typed = _Typed(option, source, sources, result)
     wide = _wide_results(option)
-    types = (*sources, *(F32 if i in wide else result for i in range(len(option.outputs))))
+    results = (F32 if i in wide else result for i in range(len(option.outputs)))
+    places = _places(option)
+    types = tuple(U8 if i in places else t for i, t in enumerate((*sources, *results)))
 
     def element(name: str, fmt: Format | None, stored: DType) -> Element:
         is_own = fmt is None or context.value(name).dtype == stored

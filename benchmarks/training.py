@@ -336,6 +336,7 @@ def main() -> None:
     shared = {key: getattr(options, key) for key in conditions} | {
         "machine": str(this_machine(options.threads))
     }
+    target.parent.mkdir(parents=True, exist_ok=True)
     for key, record in measure(options):
         records[key] = {"date": date.today().isoformat(), **shared, **record}
         target.write_text(json.dumps(records, indent=1) + "\n")

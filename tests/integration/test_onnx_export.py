@@ -48,6 +48,7 @@ NOT_EXPORTED: dict[str, str] = {
     "pointwise": "its steps become nodes of their own",
     "fallback": "a part of another model, which may have another opset",
     "batch_norm": "ONNX gives running statistics of a batch, and not those of the batch itself",
+    "max_pool_places": "a pass makes it for gradients, and ONNX has positions in whole images only",
     **dict.fromkeys(
         (op for op in OPS if op.endswith("_gradient")), "ONNX has no operators for gradients"
     ),

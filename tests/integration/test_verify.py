@@ -161,8 +161,7 @@ def test_arguments_that_do_not_fit(source: Path) -> None:
         ),
         ("model 'small': expected inputs among x, found y", {"inputs": {"y": x}}),
         (
-            "input 'x': expected shape (2, 17, 9, 9), found (1, 2); "
-            "compile with shapes={'x': (1, 2)}",
+            "input 'x': expected shape (2, 17, 9, 9), found (1, 2); give an array with 4 axes",
             {"inputs": {"x": x}},
         ),
     ]

@@ -345,9 +345,10 @@ GRADIENTS = {name for name in OPS if name.endswith("_gradient")}
 
 
 def test_every_operator_is_compared_with_onnx():
-    # What another runtime computes has tests of its own, with that runtime. Operators of gradients
-    # have tests of their own, with finite differences and PyTorch.
-    assert sorted(CASES) == sorted(set(OPS) - {"fallback", "batch_norm"} - GRADIENTS)
+    # What another runtime computes has tests of its own, with that runtime. Operators of training,
+    # which ONNX does not have, have tests of their own, with finite differences and PyTorch.
+    others = {"fallback", "batch_norm", "max_pool_places"} | GRADIENTS
+    assert sorted(CASES) == sorted(set(OPS) - others)
 
 
 @pytest.mark.parametrize("op", sorted(CASES))

@@ -130,7 +130,7 @@ def test_every_joint_candidate_is_right_in_bfloat16() -> None:
 
 def in_float32(spec: KernelSpec) -> KernelSpec:
     def wide(memory: MemorySpec) -> MemorySpec:
-        return replace(memory, dtype="f32")
+        return replace(memory, dtype="f32") if memory.dtype == "bf16" else memory
 
     posts = (replace(p, operand=p.operand and wide(p.operand)) for p in spec.post_ops)
     memories = tuple((role, wide(memory)) for role, memory in spec.memories)

@@ -157,11 +157,13 @@ def test_norms_with_what_is_fused_into_them_have_no_conversions() -> None:
 
 
 def test_plans_within_limits_of_memory_have_the_same_bits():
-    found = trainer(residual(), "bfloat16", 0.1)
+    # Winograd's scratchpad alone takes more than all else in a network of this size.
+    options: dict[str, Any] = {"lr": 0.1, "accuracy": "exact"}
+    found = trainer(residual(), "bfloat16", **options)
     losses = [found.step(*batch(seed)) for seed in range(2)]
     least, *_, fastest = found.model.plan.front()
     assert least.nbytes < fastest.nbytes == found.nbytes
-    limited = trainer(residual(), "bfloat16", 0.1, memory_limit=least.nbytes)
+    limited = trainer(residual(), "bfloat16", memory_limit=least.nbytes, **options)
     assert limited.nbytes == least.nbytes
     assert [limited.step(*batch(seed)) for seed in range(2)] == losses
     assert "bf16" in limited.to_html()

@@ -40,11 +40,6 @@ _LETTERS = "abcdefghijkl"
 _LONGEST = 4096
 """Elements of the longest rows that have a kernel of their own (``row_kernels.hpp``)."""
 
-_LETTERS = "abcdefghijkl"
-"""Names of axes in tags."""
-_LONGEST = 4096
-"""Elements of the longest rows that have a kernel of their own (``row_kernels.hpp``)."""
-
 Parameters = tuple[tuple[str, MemorySpec, Arg], ...]
 """Scale and shift of a normalization: role, memory and argument."""
 
@@ -137,17 +132,6 @@ def normalization(
     )
     args = (Arg("src", input_of(0)), *(arg for _, _, arg in parameters), Arg("dst", output_of()))
     return Call(spec, args)
-
-
-def _are_rows(memory: MemorySpec, axes: frozenset[int]) -> bool:
-    """Return whether what is normalized are dense rows that are not long."""
-    tag, gone = memory.tag, [axis for axis in axes if memory.dims[axis] > 1]
-    is_plain = tag.isalpha() and tag.islower() and len(tag) == len(memory.dims)
-    if not is_plain or not gone or memory.dtype != "f32":
-        return False
-    order = [axis for axis in map(_LETTERS.index, tag) if memory.dims[axis] > 1]
-    length = prod(memory.dims[axis] for axis in gone)
-    return set(order[len(order) - len(gone) :]) == set(gone) and length <= _LONGEST
 
 
 def _are_rows(memory: MemorySpec, axes: frozenset[int]) -> bool:

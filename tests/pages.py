@@ -104,6 +104,9 @@ def write_files(folder: Path) -> None:
     rng = np.random.default_rng(1)
     images = rng.standard_normal((12, 3, 224, 224)).astype(F32)
     np.savez(folder / "samples.npz", x=images)
+    sw.quantize(
+        folder / "resnet50.onnx", [{"x": x[None]} for x in images], folder / "resnet50.int8.onnx"
+    )
     np.savez(folder / "data.npz", x=images, labels=rng.integers(0, 10, 12))
     plan = sw.plan(folder / "m.onnx", tune="model")
     for name in ("before.json", "after.json", "m.plan.json"):

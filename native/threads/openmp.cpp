@@ -18,15 +18,15 @@ int probe(int threads) {
     return found;
 }
 
-// Threads of a region that wait for each other.
+// A region whose leader waits for its workers.
 struct Gathering {
-    Places places;
+    Places &places;
     std::atomic<int> missing;
 
     static void enter(void *data) {
         auto &gathering = *static_cast<Gathering *>(data);
         Teams::join();
-        gathering.places.claim();
+        gathering.places.enter(omp_get_thread_num());
         --gathering.missing;
         if (omp_get_thread_num() == 0) gathering.wait();
     }
@@ -38,11 +38,16 @@ struct Gathering {
     }
 };
 
+void limit(void *places) {
+    static_cast<Places *>(places)->limit(omp_get_thread_num());
+}
+
 }  // namespace
 
-void gather(int threads) {
-    Gathering gathering{{}, threads};
+void gather(int threads, Places &places) {
+    Gathering gathering{places, threads};
     GOMP_parallel(&Gathering::enter, &gathering, static_cast<unsigned>(threads), 0);
+    if (places.divide()) GOMP_parallel(&limit, &places, static_cast<unsigned>(threads), 0);
 }
 
 void prepare_leader(int threads) {

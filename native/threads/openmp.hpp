@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "support/errors.hpp"
-#include "threads/places.hpp"
 #include "threads/teams.hpp"
 
 // Declared here and resolved in the OpenMP runtime that libdnnl is linked to (libgomp or libiomp5).
@@ -79,19 +78,12 @@ void in_parallel(int threads, const Body &body) {
         const Body &body;
         std::atomic_flag failed = ATOMIC_FLAG_INIT;
         std::exception_ptr error = nullptr;
-        std::atomic<int> processor{-1};  // that of the leader, once it has entered
 
         static void enter(void *data) {
             auto &region = *static_cast<Region *>(data);
             Teams::join();
-            const int part = omp_get_thread_num();
-            if (part == 0) {
-                region.processor = sched_getcpu();
-            } else {
-                avoid(region.processor);
-            }
             try {
-                region.body(part, omp_get_num_threads());
+                region.body(omp_get_thread_num(), omp_get_num_threads());
             } catch (...) {
                 if (!region.failed.test_and_set()) region.error = std::current_exception();
             }

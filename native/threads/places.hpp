@@ -1,31 +1,47 @@
 // Processors of the threads of a team.
 //
-// Linux may wake a worker on the processor of its leader. The leader then spins in a barrier while
-// the worker waits for this processor, at each region until the system moves one of them: runs of
-// 2 ms took 10 to 20 ms. A thread that finds its processor taken therefore moves to another one.
-// Which processors it may use does not change.
+// Linux often wakes a worker on the processor of its leader, on virtual machines in particular,
+// where a processor that slept counts as taken. The leader then spins in a barrier while the
+// worker waits for this processor, at each region: runs of 2 ms took 10 ms. The threads of a team
+// therefore divide the processors that they may use: each keeps its own one and those that no
+// thread of the team has. Threads of other teams and of the application are not limited.
 #pragma once
 
 #include <sched.h>
 
-#include <array>
-#include <atomic>
+#include <vector>
 
 namespace stridewise {
 
-// Moves the calling thread to another processor if it runs on this one, and may use others.
-void avoid(int processor);
-
-// Processors that the threads of a team have claimed, each for itself.
+// How the threads of one team divide the processors. The team calls `enter` from every thread, then
+// `divide` from one and, if that returns true, `limit` from every thread; all with a barrier in
+// between.
 class Places {
   public:
-    // Claims the processor of the calling thread, or another one if that is taken and one is free.
-    void claim();
+    // Lets the calling thread use all its processors again, so that threads that it starts inherit
+    // them, and prepares for a team of `threads` threads.
+    void reset(int threads);
+    // Records where the calling thread is and may be. A set of processors that was changed from
+    // outside replaces the recorded one.
+    void enter(int thread);
+    // Divides the processors if two threads are on the same one, or one is not limited yet. Without
+    // a processor for each thread, all threads may use all of theirs. Returns whether a thread has
+    // to call `limit`.
+    bool divide();
+    // Limits the calling thread to its part. Without effect where the system refuses that.
+    void limit(int thread);
 
   private:
-    bool take(int processor) { return !taken_[static_cast<std::size_t>(processor)].exchange(true); }
+    struct Place {
+        int processor = -1;
+        bool known = false;    // the system told the processor and the set of processors
+        bool changed = false;  // the set was changed from outside
+        cpu_set_t current, allowed, part;
+    };
 
-    std::array<std::atomic<bool>, CPU_SETSIZE> taken_{};
+    bool assign();
+
+    std::vector<Place> places_;
 };
 
 }  // namespace stridewise

@@ -116,10 +116,12 @@ class Teams::Leader {
         try {
             if (threads_ != wanted_) {
                 threads_ = 0;
+                places_.reset(wanted_);
                 prepare_leader(wanted_);
                 threads_ = wanted_;
+                ended_ = {};
             }
-            if (std::chrono::steady_clock::now() > ended_ + kWorkers) gather(wanted_);
+            if (std::chrono::steady_clock::now() > ended_ + kWorkers) gather(wanted_, places_);
             job_(data_);
         } catch (...) {
             error_ = std::current_exception();
@@ -139,6 +141,7 @@ class Teams::Leader {
     const void *data_ = nullptr;
     int wanted_ = 0;
     std::exception_ptr error_;
+    Places places_;
     std::atomic<int> threads_{0};                  // threads of its regions; 0 before the first job
     std::chrono::steady_clock::time_point ended_;  // when its last job ended
 };

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <vector>
 
+#include "threads/places.hpp"
+
 namespace stridewise {
 
 // A bounded set of threads ("leaders"), each with the OpenMP workers that its regions started.
@@ -54,8 +56,7 @@ class Teams {
 // std::runtime_error if OpenMP gives fewer.
 void prepare_leader(int threads);
 
-// Wakes the workers of the calling thread, a leader, each on a processor of its own (see
-// places.hpp).
-void gather(int threads);
+// Wakes the workers of the calling thread, a leader, and divides the processors among them.
+void gather(int threads, Places &places);
 
 }  // namespace stridewise

@@ -17,7 +17,7 @@
 namespace stridewise {
 
 // Without OpenMP there are no regions to prepare for, and no workers.
-void gather(int) {}
+void gather(int, Places &) {}
 
 void prepare_leader(int threads) {
     if (threads > 100) throw std::runtime_error("too many threads");
@@ -140,42 +140,116 @@ cpu_set_t allowed() {
     return found;
 }
 
-void threads_claim_processors_of_their_own() {
-    const cpu_set_t before = allowed();
-    // More threads than processors: those that find no free one stay where they are.
-    Places places;
-    std::atomic<int> unchanged{0};
-    const int count = CPU_COUNT(&before) + 2;
-    in_threads(count, [&](int) {
-        places.claim();
-        const cpu_set_t after = allowed();
-        unchanged += CPU_EQUAL(&before, &after) ? 1 : 0;
-    });
-    expect(unchanged == count, "claims leave the allowed processors as they were");
+cpu_set_t only(int processor) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    return one;
 }
 
-void a_thread_leaves_a_taken_processor() {
-    const cpu_set_t before = allowed();
-    in_threads(1, [&](int) {
-        // Bound to one processor, the thread has no other place.
-        const int processor = sched_getcpu();
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(processor, &one);
+// Threads with barriers between the phases of a division, as in regions.
+class Team {
+  public:
+    explicit Team(int threads) : threads_(threads) { places_.reset(threads); }
+
+    template <typename Body>
+    void run(const Body &body) {
+        in_threads(threads_, body);
+    }
+
+    // Called by every thread. Returns whether anything had to change.
+    bool divide(int thread) {
+        places_.enter(thread);
+        wait();
+        if (thread == 0) changed_ = places_.divide();
+        wait();
+        if (changed_) places_.limit(thread);
+        wait();
+        return changed_;
+    }
+
+  private:
+    void wait() {
+        const int turn = turn_;
+        if (++arrived_ == threads_) {
+            arrived_ = 0;
+            ++turn_;
+        } else {
+            while (turn_ == turn) std::this_thread::yield();
+        }
+    }
+
+    Places places_;
+    int threads_;
+    bool changed_ = false;
+    std::atomic<int> arrived_{0}, turn_{0};
+};
+
+void threads_divide_processors() {
+    const cpu_set_t all = allowed();
+    const int processors = CPU_COUNT(&all);
+    for (int threads = 2; threads <= processors; ++threads) {
+        Team team(threads);
+        std::vector<int> used(static_cast<std::size_t>(threads));
+        team.run([&](int thread) {
+            expect(team.divide(thread), "threads begin with all processors");
+            expect(!team.divide(thread), "a division lasts");
+            const cpu_set_t part = allowed();
+            cpu_set_t both;
+            CPU_AND(&both, &all, &part);
+            expect(CPU_EQUAL(&both, &part), "no thread gets other processors than before");
+            expect(CPU_COUNT(&part) == processors - threads + 1,
+                   "a thread has its own processor and those of no other thread");
+            used[static_cast<std::size_t>(thread)] = sched_getcpu();
+        });
+        for (std::size_t i = 0; i < used.size() && threads == processors; ++i) {
+            for (std::size_t k = 0; k < i; ++k) expect(used[i] != used[k], "threads run apart");
+        }
+    }
+}
+
+void threads_share_too_few_processors() {
+    const cpu_set_t all = allowed();
+    Team many(CPU_COUNT(&all) + 2);
+    many.run(
+        [&](int thread) { expect(!many.divide(thread), "without one for each, threads use all"); });
+    const cpu_set_t one = only(sched_getcpu());
+    Team bound(3);
+    bound.run([&](int thread) {
         sched_setaffinity(0, sizeof one, &one);
-        Places places;
-        places.claim();
-        places.claim();
-        stridewise::avoid(processor);
-        const cpu_set_t bound = allowed();
-        expect(CPU_EQUAL(&one, &bound), "a bound thread stays bound");
-        expect(sched_getcpu() == processor, "a bound thread stays");
+        expect(!bound.divide(thread), "bound threads stay bound");
     });
-    in_threads(1, [&](int) {
-        stridewise::avoid(-1);
-        stridewise::avoid(sched_getcpu());
+}
+
+void changes_from_outside_are_kept() {
+    const cpu_set_t all = allowed();
+    if (CPU_COUNT(&all) < 2) return;
+    Team team(2);
+    const cpu_set_t one = only(sched_getcpu());
+    team.run([&](int thread) {
+        team.divide(thread);
+        // One of the threads may already be limited to this processor.
+        sched_setaffinity(0, sizeof one, &one);
+        expect(team.divide(thread), "the change is seen");
+        expect(!team.divide(thread), "the change lasts");
+        const cpu_set_t bound = allowed();
+        expect(CPU_EQUAL(&one, &bound), "threads bound from outside stay bound");
+        sched_setaffinity(0, sizeof all, &all);
+        team.divide(thread);
+        const cpu_set_t part = allowed();
+        expect(CPU_COUNT(&part) == CPU_COUNT(&all) - 1, "threads freed from outside divide again");
+    });
+}
+
+void a_new_team_begins_with_all_processors() {
+    const cpu_set_t all = allowed();
+    Team team(2);
+    team.run([&](int thread) {
+        team.divide(thread);
+        Places others;
+        others.reset(3);
         const cpu_set_t after = allowed();
-        expect(CPU_EQUAL(&before, &after), "a thread that moved may use all processors");
+        expect(CPU_EQUAL(&all, &after), "a new team begins with all processors");
     });
 }
 
@@ -186,8 +260,10 @@ int main() {
     a_gate_lets_few_in();
     teams_run_every_job();
     errors_come_back();
-    threads_claim_processors_of_their_own();
-    a_thread_leaves_a_taken_processor();
+    threads_divide_processors();
+    threads_share_too_few_processors();
+    changes_from_outside_are_kept();
+    a_new_team_begins_with_all_processors();
     if (failures == 0) std::printf("passed\n");
     return failures == 0 ? 0 : 1;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
@@ -80,7 +81,9 @@ def test_all_executors_agree(case, how):
     model = compiled(graph, how)
     agree(graph, model)
     check_arena(model.program)
-    if how != "model":  # which needs the original weights: see tests/runtime/test_verify.py
+    # What the core chooses needs its original weights for that: see tests/runtime/test_verify.py.
+    # Runs on older instruction sets compare results alone.
+    if how != "model" and not os.environ.get("ONEDNN_MAX_CPU_ISA"):
         check_health(graph, model)
 
 

@@ -2,7 +2,8 @@
 # (with venv), a C++ compiler, and make itself have to be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-torch test-pythons coverage lint performance format fuzz sanitize clean
+.PHONY: help venv demo test test-fast test-torch test-pythons coverage lint lint-types lint-imports \
+	lint-python lint-cpp performance format fuzz sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,6 +14,10 @@ NATIVE := CMakeLists.txt native/find_dnnl.py $(CPP)
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$python && break; done)
+
+# One thread for NumPy's own products: each process of a run has its processor, and threads that wait
+# for work would take it from the others.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
@@ -33,10 +38,10 @@ demo: venv ## show what Stridewise does
 	$(BIN)/python -m examples.demo
 
 test: venv ## run the tests and the examples in docstrings
-	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules
+	$(PYTEST) tests src --doctest-modules
 
 test-fast: venv ## run the tests that need no native code, in less than a minute
-	$(BIN)/python -m pytest --numprocesses=auto tests/pure
+	$(PYTEST) tests/pure
 
 # Each has an environment of its own, with a native core of its own.
 test-pythons: ## run the fast tests under those of PYTHONS="python3.12 python3.13" that are installed
@@ -48,18 +53,28 @@ test-pythons: ## run the fast tests under those of PYTHONS="python3.12 python3.1
 
 test-torch: venv ## install PyTorch and run the tests of its backend
 	$(BIN)/python -m pip install --quiet 'torch==2.13.0' expecttest
-	$(BIN)/python -m pytest --numprocesses=auto tests/torch
+	$(PYTEST) tests/torch
 
 # Apart from the tests, as they take twice as long under it.
 coverage: venv ## run the tests and say which lines they leave out
-	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules --cov --cov-report=term
+	$(PYTEST) tests src --doctest-modules --cov --cov-report=term
 
+# Most of them use one processor. Their texts come one after the other.
 lint: venv ## check style, types, layers of imports and C++ format
+	@$(MAKE) --no-print-directory --jobs --output-sync lint-types lint-imports lint-python lint-cpp
+
+lint-types: venv
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lint-imports: venv
+	$(BIN)/lint-imports --no-cache
+
+lint-python: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lint-cpp: venv
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
-	$(BIN)/lint-imports --no-cache
 
 # On a quiet machine: nothing else may run meanwhile. Models measure their kernels first, once.
 performance: venv ## measure limits, rooflines and growth, and put them into docs/performance.md

@@ -20,7 +20,11 @@ export PYTHONPATH="$(cd "$site" && pwd):$packages"
 # Leaks are not looked for here: all stacks begin in the interpreter, which never frees much of what
 # it has. tests/runtime/test_load.py checks that memory stays flat. Allocations that are too large
 # fail as they do elsewhere.
+export OPENBLAS_NUM_THREADS=1
 export ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}"
 "$base" -c 'from stridewise.runtime.binding.library import load_core; print("sanitized core:", load_core().__file__)'
-exec "$base" -m pytest -q -p no:cacheprovider "$@"
+# The base interpreter may have plugins of its own, which the tests do not know.
+export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
+exec "$base" -m pytest -q -p no:cacheprovider -p _hypothesis_pytestplugin -p xdist.plugin \
+  --numprocesses=auto "$@"

@@ -72,7 +72,7 @@ class _Session(base.BackendRep):
     def __init__(self, model: ModelProto) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        options.intra_op_num_threads = 2
+        options.intra_op_num_threads = 1  # a pool of threads would spin between runs
         self._session = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )

@@ -67,7 +67,7 @@ def start(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str
     """Run the command line as a process of its own."""
     command = [sys.executable, "-m", "stridewise.cli.main", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run(command, text=True, check=False, timeout=120, **pipes)
+    return subprocess.run(command, text=True, check=False, timeout=600, **pipes)
 
 
 def fails(done: Done, *parts: str) -> None:

@@ -78,14 +78,14 @@ def torch_models() -> dict[str, Path]:
 
 
 def run_onnxruntime(
-    model: ModelProto | Path, inputs: Mapping[str, Array], threads: int = 2, *, joins: bool = True
+    model: ModelProto | Path, inputs: Mapping[str, Array], *, joins: bool = True
 ) -> dict[str, Array]:
     """The outputs of ONNX Runtime by name; without ``joins`` each node is a kernel of its own."""
     options = onnxruntime.SessionOptions()
     if not joins:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1  # a pool of threads would spin between runs
     content = str(model) if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_outputs()]

@@ -431,7 +431,7 @@ def test_a_child_of_a_fork_runs_with_several_threads(parent: str, said: list[str
         [sys.executable, "-W", "ignore", "-c", FORKED, parent],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
     )
     assert done.stdout.splitlines() == said

@@ -245,17 +245,17 @@ def test_a_program_is_made_once_and_others_run_meanwhile(monkeypatch: pytest.Mon
 
     def slow(self: ModelFile, *arguments: Any, **named: Any) -> sw.Graph:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(300)
         return make_graph(self, *arguments, **named)
 
     monkeypatch.setattr(ModelFile, "graph", slow)
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(model, draw(2, 3, 8, 8)) for _ in range(3)]
-        assert begun.wait(20)
+        assert begun.wait(300)
         assert model(draw(1, 3, 8, 8)).shape == (1, 7)
         assert not any(future.done() for future in waiting)
         go_on.set()
-        results = [future.result(20) for future in waiting]
+        results = [future.result(300) for future in waiting]
     assert all(np.array_equal(result, results[0]) for result in results)
     assert model.programs.misses == 2
 
@@ -267,7 +267,7 @@ def test_an_interrupted_call_leaves_the_others_alone() -> None:
 
     def interrupted() -> sw.CompiledModel:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(300)
         raise KeyboardInterrupt
 
     def failing() -> sw.CompiledModel:
@@ -275,12 +275,12 @@ def test_an_interrupted_call_leaves_the_others_alone() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cache.get, "a", interrupted)
-        assert begun.wait(20)
+        assert begun.wait(300)
         second = pool.submit(cache.get, "a", lambda: ready)
         go_on.set()
-        assert second.result(20) is ready
+        assert second.result(300) is ready
         with pytest.raises(KeyboardInterrupt):
-            first.result(20)
+            first.result(300)
     with pytest.raises(sw.ModelError):
         cache.get("b", failing)
     assert cache.get("b", lambda: ready) is ready

@@ -74,7 +74,7 @@ def test_a_file_is_read_once(tmp_path: Any) -> None:
 def stridewise(*arguments: Any) -> tuple[int, str]:
     """Return the status of a command, and what it printed."""
     command = [sys.executable, "-m", "stridewise", *map(str, arguments)]
-    done = subprocess.run(command, text=True, check=False, timeout=120, capture_output=True)
+    done = subprocess.run(command, text=True, check=False, timeout=600, capture_output=True)
     return done.returncode, done.stdout or done.stderr
 
 

@@ -57,10 +57,22 @@ def randomized(name: str) -> onnx.ModelProto:
     return randomize(onnx.load(LIGHT[name]))
 
 
-def against_onnxruntime(proto: onnx.ModelProto) -> None:
+def against_onnxruntime(proto: onnx.ModelProto) -> CompiledModel:
     model = compiled(proto)
     feeds = random_inputs(model.plan.graph)
     agree(model, run_onnxruntime(proto, feeds), feeds)
+    return model
+
+
+def check_many_callers(model: CompiledModel) -> None:
+    """Check that eight threads at once get the very same bits."""
+    feeds = [random_inputs(model.plan.graph, seed) for seed in range(2)]
+    alone = [model.run(feed) for feed in feeds]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda index: model.run(feeds[index % 2]), range(8)))
+    for index, found in enumerate(together):
+        for key, wanted in alone[index % 2].items():
+            np.testing.assert_array_equal(found[key], wanted)
 
 
 def test_all_nine_light_models_are_there():
@@ -78,13 +90,14 @@ def test_light_models_give_their_shipped_outputs(name):
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_light_models_with_random_weights_agree_with_onnxruntime(name):
-    against_onnxruntime(randomized(name))
+    """At a batch of one, with many callers, and at a batch of three.
 
-
-@pytest.mark.skipif(bool(OLD_ISA), reason="one batch is enough on older instruction sets")
-@pytest.mark.parametrize("name", LIGHT)
-def test_light_models_at_batch_three_agree_with_onnxruntime(name):
-    against_onnxruntime(rebatch(randomized(name), 3))
+    Drawing the weights of a model and compiling it take longest, so it is done once.
+    """
+    model = against_onnxruntime(randomized(name))
+    if not OLD_ISA:  # neither callers nor batches have to do with the instruction set
+        check_many_callers(model)
+        against_onnxruntime(rebatch(randomized(name), 3))
 
 
 @pytest.mark.parametrize("name", TORCH)
@@ -101,19 +114,6 @@ def test_small_models_agree_with_onnxruntime_and_with_the_reference(name):
     expected = run_onnxruntime(SMALL[name], feeds)
     agree(model, expected, feeds)
     agree(model, run_reference(sw.load(SMALL[name]), feeds), feeds)
-
-
-@pytest.mark.skipif(bool(OLD_ISA), reason="the number of callers has nothing to do with the ISA")
-@pytest.mark.parametrize("name", LIGHT)
-def test_eight_threads_at_once_get_the_very_same_bits(name):
-    model = compiled(randomized(name))
-    feeds = [random_inputs(model.plan.graph, seed) for seed in range(2)]
-    alone = [model.run(feed) for feed in feeds]
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(lambda index: model.run(feeds[index % 2]), range(8)))
-    for index, found in enumerate(together):
-        for key, wanted in alone[index % 2].items():
-            np.testing.assert_array_equal(found[key], wanted)
 
 
 @pytest.mark.skipif(bool(OLD_ISA), reason="measuring takes its time")

@@ -69,8 +69,9 @@ def agrees(found: Arrays, wanted: Arrays) -> None:
 def test_networks_agree_with_onnx_runtime(name: str, data_format: str, tmp_path: Path):
     path, given = saved(name, data_format, tmp_path, **small(name))
     wanted = run_onnxruntime(path, {"image": given})
-    for batch in (1, 3):
-        agrees(ours(path, given[:batch]), wanted)
+    # Each network has both batches, and each data format has both among its networks.
+    alternates = DATA_FORMATS.index(data_format) + zoo.models().index(name)
+    agrees(ours(path, given[: (1, 3)[alternates % 2]]), wanted)
 
 
 @pytest.mark.parametrize("data_format", DATA_FORMATS)

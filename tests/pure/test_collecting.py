@@ -16,9 +16,10 @@ from stridewise.collecting import paused
 
 @pytest.fixture(autouse=True)
 def collector() -> Generator[None]:
+    gc.unfreeze()  # what tests/conftest.py froze
     yield
-    gc.unfreeze()
     gc.enable()
+    gc.freeze()
 
 
 @given(st.booleans(), st.lists(st.integers(0, 5), max_size=6))

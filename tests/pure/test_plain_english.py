@@ -109,11 +109,13 @@ def test_pages_have_none_of_the_words(path: Path):
     assert found(prose(path)) == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_comments_and_docstrings_have_none_of_the_words(path: Path):
-    source = path.read_text("utf-8")
-    text = python_prose(source) if path.suffix in {".py", ".pyi"} else cpp_prose(source)
-    assert found(re.sub(r"[\d.]+ us\b", "", text)) == []
+def test_comments_and_docstrings_have_none_of_the_words():
+    hits: dict[Path, list[str]] = {}
+    for path in SOURCES:
+        source = path.read_text("utf-8")
+        text = python_prose(source) if path.suffix in {".py", ".pyi"} else cpp_prose(source)
+        hits[path] = found(re.sub(r"[\d.]+ us\b", "", text))
+    assert {path: texts for path, texts in hits.items() if texts} == {}
 
 
 @pytest.mark.parametrize(("path", "text"), list(helps(cli, "stridewise")))

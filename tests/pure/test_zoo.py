@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 from tests.simplified import simplify
@@ -14,6 +12,7 @@ from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.planner import derive
+from stridewise.planner.derivation.provenance import Derived
 from stridewise.planning import make_plan
 from stridewise.targets.cost import Roofline
 from stridewise.targets.machine import Machine
@@ -54,9 +53,14 @@ LEAST = {"inception_v3": 75, "alexnet": 67}
 SIZE = 64
 
 
-@cache
-def small(name: str) -> Graph:
-    return zoo.build(name, size=LEAST.get(name, SIZE))
+SHAPES = {
+    "deeplabv3_resnet50": [(1, 21, SIZE, SIZE)],
+    "fcn_resnet50": [(1, 21, SIZE, SIZE)],
+    "resnet3d_18": [(1, 400)],
+    "resnet50_fpn": [(1, 256, SIZE // step, SIZE // step) for step in (4, 8, 16, 32, 64)],
+    "unet": [(1, 2, SIZE, SIZE)],
+}
+"""Shapes of outputs, where a model does not tell 1000 classes apart."""
 
 
 def parameters(graph: Graph) -> int:
@@ -70,22 +74,34 @@ def test_all_models_are_listed():
     assert set(zoo.models()) | {"build", "models"} == set(zoo.__all__)
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_models_have_as_many_parameters_as_published(name):
-    graph = zoo.build(name) if name in BY_IMAGE else small(name)
-    verify(graph, infer)
-    assert parameters(graph) == PARAMETERS[name]
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_plans_of_models_prove_that_they_are_cheapest(name):
+def check_plan(derived: Derived) -> None:
+    """Check that a network has a plan, and that the plan proves that it is cheapest."""
     target = onednn_cpu(MACHINE)
-    simplified = simplify(small(name), check=True)
-    derived = derive(simplified.graph)
     assert not derived.conflicts
     plan = make_plan(derived, target, MACHINE, Roofline(1e11, 4e10, target.efficiency))
     assert plan.gap <= 1e-9
     assert plan.cost_ns == pytest.approx(plan.lower_bound_ns)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_models_have_published_sizes_and_plans_that_prove_themselves_in_both_data_formats(name):
+    """All of a network is tested at once, as drawing its weights takes longest.
+
+    Data formats differ in the order of inputs and outputs, and in what it takes to flatten images.
+    """
+    graph = zoo.build(name, size=LEAST.get(name, SIZE))
+    verify(graph, infer)
+    published = zoo.build(name) if name in BY_IMAGE else graph
+    verify(published, infer)
+    assert parameters(published) == PARAMETERS[name]
+    assert [graph.value(y).shape for y in graph.outputs] == SHAPES.get(name, [(1, 1000)])
+    last = zoo.build(name, data_format="NHWC", size=LEAST.get(name, SIZE))
+    verify(last, infer)
+    assert parameters(last) == parameters(graph)
+    first, other = (derive(simplify(net, check=True).graph) for net in (graph, last))
+    assert [node.op for node in other.graph.nodes] == [node.op for node in first.graph.nodes]
+    check_plan(first)
+    check_plan(other)
 
 
 def test_weights_depend_on_the_seed_alone():
@@ -97,41 +113,16 @@ def test_weights_depend_on_the_seed_alone():
     assert wide.value("image").shape == (2, 3, 80, 80)
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_channels_last_networks_get_the_same_plans(name):
-    """They differ in the order of inputs and outputs, and in what it takes to flatten images."""
-    last = zoo.build(name, data_format="NHWC", size=LEAST.get(name, SIZE))
-    verify(last, infer)
-    assert parameters(last) == parameters(small(name))
-    first, other = (derive(simplify(graph, check=True).graph) for graph in (small(name), last))
-    assert not other.conflicts
-    assert [node.op for node in other.graph.nodes] == [node.op for node in first.graph.nodes]
-    target = onednn_cpu(MACHINE)
-    plan = make_plan(other, target, MACHINE, Roofline(1e11, 4e10, target.efficiency))
-    assert plan.gap <= 1e-9
-
-
 def test_volumes_have_frames():
     graph = zoo.build("resnet3d_18", size=32, frames=4)
     assert graph.value("image").shape == (1, 3, 4, 32, 32)
 
 
-def test_classes_and_maps_have_the_published_shapes():
-    shapes = {
-        name: [small(name).value(y).shape for y in small(name).outputs] for name in PARAMETERS
-    }
-    assert shapes["resnet50"] == [(1, 1000)]
-    assert shapes["resnet3d_18"] == [(1, 400)]
-    assert shapes["unet"] == [(1, 2, SIZE, SIZE)]
-    assert shapes["deeplabv3_resnet50"] == [(1, 21, SIZE, SIZE)]
-    assert shapes["resnet50_fpn"] == [
-        (1, 256, SIZE // step, SIZE // step) for step in (4, 8, 16, 32, 64)
-    ]
-
-
 def test_batch_norms_have_statistics_of_their_own():
     scales = [
-        item.array for name, item in small("resnet18").constants.items() if name.startswith("scale")
+        item.array
+        for name, item in zoo.resnet18(size=SIZE).constants.items()
+        if name.startswith("scale")
     ]
     assert all(np.ptp(scale) > 0.1 * np.abs(scale).max() for scale in scales)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
@@ -21,7 +22,9 @@ from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.onednn.table import OFFERS
 
+from .arena import check_arena
 from .graphs import CASES, KINDS, Net, error, forced_plan, inputs_of
+from .health import check_health
 
 TOLERANCE = 1e-5
 F32 = np.float32
@@ -73,8 +76,15 @@ def agree(graph: Graph, model: CompiledModel) -> None:
 @pytest.mark.parametrize("how", ["model", *KINDS])
 @pytest.mark.parametrize("case", CASES)
 def test_all_executors_agree(case, how):
+    """The one place where all cases are planned in all formats: all laws of plans are here."""
     graph = CASES[case]()
-    agree(graph, compiled(graph, how))
+    model = compiled(graph, how)
+    agree(graph, model)
+    check_arena(model.program)
+    # What the core chooses needs its original weights for that: see tests/runtime/test_verify.py.
+    # Runs on older instruction sets compare results alone.
+    if how != "model" and not os.environ.get("ONEDNN_MAX_CPU_ISA"):
+        check_health(graph, model)
 
 
 @pytest.mark.parametrize("kind", KINDS)

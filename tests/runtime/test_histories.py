@@ -96,7 +96,7 @@ def equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> bool:
 
 
 SETTINGS = settings(
-    max_examples=60,
+    max_examples=20,  # each starts up to three processes, which compile and some measure
     suppress_health_check=[
         HealthCheck.too_slow, HealthCheck.differing_executors, HealthCheck.function_scoped_fixture,
     ],

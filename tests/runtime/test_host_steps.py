@@ -187,7 +187,7 @@ def test_arguments_are_released_after_each_run():
 
 
 def test_many_threads_run_one_program_at_a_time_each_in_its_own_arena():
-    meet = threading.Barrier(4, timeout=60)
+    meet = threading.Barrier(4, timeout=300)
 
     def copy(views: Views) -> None:
         views[1][:] = views[0]

@@ -58,7 +58,7 @@ class Work:
     def end(self) -> None:
         self.stop.set()
         for thread in self._threads:
-            thread.join(120)
+            thread.join(600)
             assert not thread.is_alive()
         assert self.errors == []
 

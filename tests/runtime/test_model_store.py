@@ -506,7 +506,7 @@ def test_processes_share_a_folder(tmp_path: Path, source: Path) -> None:
         subprocess.Popen([*command, str(tmp_path / f"{number}.npy"), str(tmp_path / "x.npy")])
         for number in range(3)
     ]
-    assert [process.wait(120) for process in running] == [0, 0, 0]
+    assert [process.wait(600) for process in running] == [0, 0, 0]
     expected = compiled(source, tmp_path, store_limit=0)(INPUT)
     for number in range(3):
         result = np.load(tmp_path / f"{number}.npy")

@@ -401,7 +401,7 @@ def test_threads_share_a_model_with_host_steps():
     model = compiled(graph)
     feeds = [inputs_of(graph, seed) for seed in range(4)]
     expected = [model.run(feed) for feed in feeds]
-    start = threading.Barrier(4, timeout=60)
+    start = threading.Barrier(4, timeout=300)
 
     def call(which: int) -> bool:
         start.wait()

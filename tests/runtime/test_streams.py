@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.stream_threads import gone, ours
+from tests.stream_threads import gone, ours, wait_for_blocked
 
 import stridewise as sw
 from stridewise.runtime.binding.library import load_core
@@ -91,7 +91,7 @@ def test_requests_run_in_the_order_of_their_arrival() -> None:
     program = crowded(crowd, gate)
     inside, leave = threading.Event(), threading.Event()
     holder = load_core().Program(64, [], [], [], 1)
-    holder.add_host(lambda _: (inside.set(), leave.wait(10)), [])
+    holder.add_host(lambda _: (inside.set(), leave.wait(300)), [])
     holder.freeze()
     holder.gate = gate
 
@@ -101,14 +101,14 @@ def test_requests_run_in_the_order_of_their_arrival() -> None:
 
     callers = [threading.Thread(target=lambda: holder.run([], []))]
     callers[0].start()
-    assert inside.wait(10)
+    assert inside.wait(300)
     for number in range(5):
         callers.append(threading.Thread(target=come, args=(number,)))
         callers[-1].start()
-        time.sleep(0.05)
+        wait_for_blocked(callers[-1], come)
     leave.set()
     for caller in callers:
-        caller.join(10)
+        caller.join(300)
     assert order == list(range(5))
 
 
@@ -189,7 +189,7 @@ def test_direct_calls_and_submitted_ones_share_the_streams() -> None:
         caller.start()
     assert all(map(same, model.map(given * 3), expected * 3))
     for caller in callers:
-        caller.join(60)
+        caller.join(300)
     assert errors == []
     assert model._native.program.context_count <= 2
 
@@ -263,7 +263,7 @@ def said(code: str) -> list[str]:
         [sys.executable, "-W", "ignore", "-c", _COMMON + code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -55,7 +55,7 @@ def said(code: str, **environment: str) -> list[str]:
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
         env={**os.environ, **environment},
     )

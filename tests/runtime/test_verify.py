@@ -22,6 +22,7 @@ from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.targets.onednn.winograd import KIND
 
 from .graphs import CASES, KINDS, Net, forced_plan
+from .health import check_health, healthy
 from .test_splits import SPLITS, X, network, split_model
 
 SIZES = {"alexnet": 72, "inception_v3": 76, "resnet3d_18": 16, "unet": 16}
@@ -33,13 +34,6 @@ Array = np.ndarray[Any, Any]
 
 def compiled(graph: Graph, **options: Any) -> CompiledModel:
     return sw.compile(graph, tune="model", keep_originals=True, **{"threads": 2, **options})
-
-
-def healthy(model: CompiledModel, **options: Any) -> sw.Verification:
-    found = sw.verify(model, **options)
-    assert {row.verdict for row in found.rows} == {"ok"}, str(found)
-    found.check()
-    return found
 
 
 # --- healthy models -------------------------------------------------------------------------------
@@ -58,20 +52,11 @@ def test_networks_are_healthy(name: str, accuracy: str) -> None:
     assert all(row.local_error <= 0.9 * row.local_tolerance for row in found.rows)
 
 
-@pytest.mark.parametrize("how", ["model", *KINDS])
 @pytest.mark.parametrize("case", CASES)
-def test_all_kernels_are_healthy(case: str, how: str) -> None:
+def test_all_kernels_are_healthy(case: str) -> None:
+    """Those of other plans, too: see tests/runtime/test_execute.py."""
     graph = CASES[case]()
-    model = compiled(graph) if how == "model" else load(lower_plan(forced_plan(graph, how)))
-    found = healthy(model, seed=3)
-    traced: list[str] = []
-    feeds = {n: np.zeros(graph.value(n).shape, np.float32) for n in graph.inputs}
-    model.trace(feeds, lambda written, _: traced.append(written.value))
-    inner = [row.name for row in found.rows if row.node != "run"]
-    assert sorted(inner) == sorted(traced)
-    assert [row.name for row in found.rows if row.node == "run"] == list(
-        dict.fromkeys(graph.outputs)
-    )
+    check_health(graph, compiled(graph))
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])

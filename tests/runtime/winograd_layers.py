@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -135,11 +136,22 @@ class Runner:
         return result[algebra.offsets(self.fmt, self.shape.dst)]
 
 
+@lru_cache(maxsize=32)
 def data(shape: Shape, seed: int = 0) -> tuple[Array, Array, Array]:
+    """Return source, weights and bias; read only, as many kernels are given the same."""
     rng = np.random.default_rng(seed)
     w = rng.normal(0, 1 / np.sqrt(np.prod(shape.weights[1:])), shape.weights)
-    arrays = rng.normal(size=shape.src), w, rng.normal(size=shape.outputs)
-    return tuple(array.astype(F32) for array in arrays)
+    drawn = rng.normal(size=shape.src), w, rng.normal(size=shape.outputs)
+    arrays = tuple(array.astype(F32) for array in drawn)
+    for array in arrays:
+        array.flags.writeable = False
+    return arrays
+
+
+@lru_cache(maxsize=32)
+def exact(shape: Shape) -> Array:
+    """Return the convolution of :func:`data`, once for all kernels that are compared with it."""
+    return convolved(*data(shape), shape)
 
 
 def check_weights(plan: sw.Plan) -> int:

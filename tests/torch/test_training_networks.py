@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if find_spec("torchvision") is None:
+    pytest.skip("torchvision is not installed", allow_module_level=True)
 
 import stridewise.torch as st  # noqa: E402
 

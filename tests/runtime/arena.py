@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import pytest
-
 from stridewise.program import KernelStep, Program, Ref
-from stridewise.runtime.execution.loading import load, lower_plan
 
-from .graphs import CASES, KINDS, forced_plan
-
-
-@pytest.fixture(params=CASES)
-def programs(request: pytest.FixtureRequest) -> list[Program]:
-    graph = CASES[request.param]()
-    return [load(lower_plan(forced_plan(graph, kind))).program for kind in KINDS]
+__all__ = ["check_arena"]
 
 
 def touched(program: Program, index: int) -> list[Ref]:
@@ -53,7 +44,7 @@ def check_blocks(program: Program) -> None:
             assert a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
 
 
-def test_blocks_hold_what_steps_touch_and_share_no_byte(programs: list[Program]):
-    for program in programs:
-        check_steps(program)
-        check_blocks(program)
+def check_arena(program: Program) -> None:
+    """Check that blocks hold what steps touch, while they do, and share no byte."""
+    check_steps(program)
+    check_blocks(program)

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from stridewise import program as program_module
-from stridewise.classes import dataclass
+from stridewise.classes import HASH, dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import StridewiseError
 from stridewise.formats import Format
@@ -163,7 +163,8 @@ def _known_classes() -> dict[tuple[str, str], type]:
 @cache
 def _fields(of: type) -> tuple[str, ...]:
     """Return the fields of a dataclass with slots; ``dataclasses.fields`` needs all its methods."""
-    return tuple(name for base in reversed(of.__mro__) for name in vars(base).get("__slots__", ()))
+    slots = (name for base in reversed(of.__mro__) for name in vars(base).get("__slots__", ()))
+    return tuple(name for name in slots if name != HASH)  # hashes of texts are those of a process
 
 
 def _restored(of: type, *values: object) -> object:

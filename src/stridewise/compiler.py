@@ -64,8 +64,6 @@ def compile_model(
     graph = job.imported or import_model(job.source, job.options)
     simplified = simplified_graph(graph, job.options, job.arrays)
     derived = derive(simplified.graph, job.options.origins)
-    if job.memory is not None:
-        job.memory.end()  # kernels may be measured from here on
     planner = Planner.of(job, simplified, derived)
     plan = planner.fitted(choose(planner))
     if until == "plan":

@@ -91,6 +91,8 @@ def dtype_of(spelling: str | np.dtype[np.generic] | type[np.generic] | DType) ->
     """
     if isinstance(spelling, DType):
         return spelling
+    if isinstance(spelling, str) and (known := DTYPES.get(spelling) or _BY_SHORT.get(spelling)):
+        return known  # thousands of kernels are asked for their bytes
     name = repr(spelling)
     with suppress(TypeError):
         if cast("object", spelling) is not None:  # NumPy takes it for float64

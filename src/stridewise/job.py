@@ -32,7 +32,7 @@ class Job:
         until: time of ``time.monotonic`` at which measuring stops.
         arrays: constants of other programs of the model, shared if they are equal.
         weights: packed constants of other programs of the model.
-        memory: what the constants of the only program may be packed into.
+        memory: what the constants of the first program may be packed into.
         imported: the graph of the source for the shapes and values of the options; None if it is
             not imported yet.
     """

@@ -18,6 +18,7 @@ from stridewise.planner import Derived
 from stridewise.planner.problem.candidates import Offers
 from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.questions.winograd_weights import winograd_weights
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.execution.loading import made_kernels
@@ -101,9 +102,8 @@ class Planner:
         target = onednn_cpu(machine, options.accuracy, precision)
         oracle: KernelOracle = estimating_oracle(machine, target)
         if job.costs is not None:
-            weights = sum(item.nbytes for item in derived.graph.constants.values())
-            cold = weights > cache_nbytes(3) // 2
-            times = KernelTimes(machine, target, job.costs, cold=cold)
+            cold = _nbytes(derived.graph) > cache_nbytes(3) // 2
+            times = KernelTimes(machine, target, job.costs, cold=cold, memory=job.memory)
             oracle = CalibratedOracle(times)
             if options.tune == "measure":
                 rest = job.until - _RACE * (job.until - time.monotonic())
@@ -117,9 +117,12 @@ class Planner:
         basis = (self.derived, self.target, self.machine, oracle, options.progress)
         limit = options.weight_memory_limit
         plans = make_plans(*basis, self.refusals, edge, limit, self.budget, self._offers(edge))
-        if graph.updates:
-            return plans  # see `fitted`
-        return within_limit(plans, checked_limit(options.memory_limit), options.streams)
+        if not graph.updates:  # see `fitted`
+            plans = within_limit(plans, checked_limit(options.memory_limit), options.streams)
+        if self.job.memory is not None:
+            weights, winograd = _nbytes(graph), winograd_weights(plans[0])
+            self.job.memory.expect(weights - winograd.plain_nbytes + winograd.nbytes)
+        return plans
 
     def _offers(self, edge: Boundary) -> Offers:
         """Return what the target offers for the graph."""
@@ -199,6 +202,11 @@ class Planner:
         limit = self.job.options.max_error if dtype == "auto" else MAX_ERROR
         job = self.job.renewed(dtype=dtype, calibration=None, max_error=limit)
         return Planner._of(job, self.refusals, self.derived, self.reference)
+
+
+def _nbytes(graph: Graph) -> int:
+    """Return the bytes of all constants of a graph."""
+    return sum(item.nbytes for item in graph.constants.values())
 
 
 def _tuned(planner: Planner) -> Plan:

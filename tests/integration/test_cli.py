@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
 import stridewise as sw
+from stridewise.cli.main import cli
 from stridewise.frontends.onnx.fallback import runtime as onnx_runtime
 
 from .commands import (
@@ -268,3 +273,22 @@ def test_help_and_version(run: Run) -> None:
     for command in ("run", "plan", "bench", "calibrate", "info"):
         assert f"\n  {command} " in done.out
         assert run(command, "-h").status == 0
+
+
+def test_the_list_of_commands_has_their_own_help() -> None:
+    commands: Mapping[str, click.Command] = cli.commands
+    with click.Context(cli, terminal_width=100, max_content_width=100) as context:
+        lines = cli.get_help(context).partition("Commands:\n")[2].splitlines()
+    listed = dict(line.split(maxsplit=1) for line in lines)
+    assert listed == {name: commands[name].get_short_help_str(100) for name in commands}
+
+
+def test_the_list_of_commands_imports_none() -> None:
+    code = (
+        "import sys; from stridewise.cli.main import cli\n"
+        "cli.main(['--help'], standalone_mode=False)\n"
+        "print([name for name in ('numpy', 'rich', 'stridewise.options') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Commands:" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"

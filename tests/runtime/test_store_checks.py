@@ -118,9 +118,10 @@ def test_the_process_that_stores_a_model_makes_the_first_check(
     (file,) = (tmp_path / "models-v1").glob("*.model")
     found = store_module.ModelStore(file.parent, 1 << 30).find(file.stem)
     assert found is not None
+    assert found.is_sound
     costs = cache_state(cache_path(tmp_path))
-    written = Checks.read(checked_file(tmp_path), found[0].digest)
-    assert written == Checks(found[0].digest, costs, checks.system_state())
+    written = Checks.read(checked_file(tmp_path), found.stored.digest)
+    assert written == Checks(found.stored.digest, costs, checks.system_state())
     assert loaded == [True]
     monkeypatch.setattr(stored, "fingerprint", pytest.fail)
     assert sw.compile(source, cache_dir=tmp_path, threads=1).source.from_disk

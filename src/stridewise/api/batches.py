@@ -188,7 +188,8 @@ class Batch:
         The whole batch is returned without its plan if no split can be faster and it is not tuned
         yet, and as it is if there is no time to run the splits.
         """
-        store = WeightStore()  # constants that several splits pack alike are packed once
+        # Constants that several splits pack alike are packed once.
+        store = WeightStore(memory=self.job.memory)
         is_tuned = self.job.options.tune == "auto"
         first = Planner.tuned if is_tuned else Planner.cheapest
         whole = compile_model(*self._way(WHOLE, first, store))

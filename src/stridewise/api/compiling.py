@@ -131,8 +131,12 @@ def compile(  # noqa: A001
             # Front ends, passes and the planner are most of the code; a stored model needs none.
             from stridewise.api.plans import compiled, job_of  # noqa: PLC0415
 
-            job = dataclasses.replace(job_of(source, found, example_inputs), memory=memory)
-            model, calls = compiled(job), job.source.calls
+            try:
+                job = dataclasses.replace(job_of(source, found, example_inputs), memory=memory)
+                model, calls = compiled(job), job.source.calls
+            finally:
+                if memory is not None:
+                    memory.take(0)  # what no program took is given back
             if entry is not None:
                 entry.keep(model, job)
             if isinstance(model, CompiledModel) and not found.keep_originals:

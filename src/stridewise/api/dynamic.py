@@ -16,6 +16,7 @@ from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
 from stridewise.planner.questions.follow import follow
 from stridewise.planning import Plan
+from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.binding.weights import ArrayStore, WeightStore
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
@@ -39,13 +40,18 @@ class SharedPrograms:
     and the others decide as it does, unless the option ``later`` says otherwise.
     """
 
-    def __init__(self, leaders: Mapping[Hashable, Plan] | None = None) -> None:
+    def __init__(
+        self,
+        leaders: Mapping[Hashable, Plan] | None = None,
+        memory: Provision | None = None,
+    ) -> None:
         """Start without programs.
 
         Args:
             leaders: plans of programs that exist elsewhere, by kind.
+            memory: what the weights of the first program may be packed into.
         """
-        self._arrays, self._weights = ArrayStore(), WeightStore()
+        self._arrays, self._weights = ArrayStore(), WeightStore(memory=memory)
         self._leaders = dict(leaders or {})
 
     def compiled(self, job: Job, kind: Hashable) -> CompiledModel:
@@ -81,7 +87,8 @@ class ModelSpecializer:
             leader: the plan of a program for inputs with elements that exists elsewhere.
         """
         self._job = job
-        self._programs = SharedPrograms({frozenset(): leader} if leader is not None else None)
+        leaders = {frozenset(): leader} if leader is not None else None
+        self._programs = SharedPrograms(leaders, job.memory)
 
     @classmethod
     def again(cls, job: Job, leader: Plan) -> ModelSpecializer:

@@ -21,13 +21,13 @@ from stridewise.errors import ExecutionError
 from stridewise.options import Options
 from stridewise.program import KernelStep
 from stridewise.runtime.binding.library import library_info
-from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.executor import CompiledModel, DeferredPlan
 from stridewise.runtime.execution.stored import load_stored
 from stridewise.runtime.machine.machine import checked_limit
 from stridewise.runtime.store.checks import Checks, system_state
 from stridewise.runtime.store.fingerprint import differing, fingerprint
 from stridewise.runtime.store.stored_models import (
+    Found,
     ModelStore,
     OpenInputs,
     Stamp,
@@ -148,10 +148,16 @@ class StoreEntry:
         cache and the system stay as they are.
         """
         found = self.store.find(self.key, self.options.machine.threads)
-        program = None if found is None else self._checked(*found)
-        if program is None or found is None or found[0].inputs is None:
-            return program
-        return self._open(program, found[0].inputs)
+        if found is None:
+            return None
+        try:
+            program = self._checked(found)  # while checksums are computed
+            if program is None or not found.is_sound:
+                return None
+        finally:
+            found.drop()
+        inputs = found.stored.inputs
+        return program if inputs is None else self._open(program, inputs)
 
     def _open(self, program: CompiledModel, inputs: OpenInputs) -> DynamicModel:
         """Return the model for many shapes whose first program is this one."""
@@ -170,11 +176,12 @@ class StoreEntry:
         model.adopt(dict(inputs.shapes), program)
         return model
 
-    def _checked(
-        self, stored: StoredModel, weights: Weights, *, anew: bool = False
-    ) -> CompiledModel | None:
-        """Return the model of a file after the checks of :meth:`find`; see :func:`load_stored`."""
-        path = self.store.checks(self.key)
+    def _checked(self, found: Found, *, anew: bool = False) -> CompiledModel | None:
+        """Return the model of a file after the checks of :meth:`find`; see :func:`load_stored`.
+
+        The caller compares the checksums of the weights, unless the model runs here.
+        """
+        stored, path = found.stored, self.store.checks(self.key)
         known = Checks.read(path, stored.digest)
         now = Checks(stored.digest, cache_state(self._costs), system_state())
         if not now.costs:
@@ -189,8 +196,10 @@ class StoreEntry:
         try:
             plan = _StoredPlan(self.path, self.options, stored)
             reorders = dict(stored.reorders)
-            parts = stored.signature, stored.program, weights, plan, reorders
+            parts = stored.signature, stored.program, found.weights, plan, reorders
             model = load_stored(*parts, anew=anew)
+            if (needs_run or now != known) and not found.is_sound:
+                return None
             wrong = differing(stored.outputs, fingerprint(model)) if needs_run else ""
             if wrong:
                 raise ExecutionError(wrong)
@@ -239,7 +248,8 @@ class StoreEntry:
             is_wanted = self.options.verify and taken[0] < _CHECKED_S
             found = self.store.read(self.key) if is_wanted else None
             if found is not None:
-                self._checked(*found, anew=True)
+                self._checked(found, anew=True)
+                found.drop()
 
         self.store.keep_later(self.key, completed, model.weights, check)
 
@@ -301,7 +311,7 @@ def _completed(stored: StoredModel, model: CompiledModel) -> tuple[StoredModel, 
     outputs = fingerprint(model)
     taken = time.monotonic() - begin
     reorders = tuple(planned_reorders(stored.program))
-    pieces = checksums(model.weights)
+    pieces = checksums(model.weights, model.call_signature.threads)
     found = dataclasses.replace(
         stored, plan=document, pieces=pieces, outputs=outputs, reorders=reorders
     )

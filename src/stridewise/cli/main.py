@@ -25,42 +25,64 @@ LOG_VARIABLE = "STRIDEWISE_LOG"
 _ATTRIBUTES = {"compile": "compile_"}
 """Names of the functions of commands, where they are not those of the commands."""
 
-_MODULES = {
-    "bench": "bench",
-    "calibrate": "calibrate",
-    "capability": "capability",
-    "check": "check",
-    "compile": "compile",
-    "diff": "diff",
-    "formats": "formats",
-    "info": "info",
-    "passes": "compile",
-    "plan": "plan",
-    "quantize": "quantize",
-    "reorder": "reorder",
-    "report": "report",
-    "run": "run",
-    "train": "train",
-    "verify": "verify",
+_COMMANDS = {
+    "bench": ("bench", "Time a model in Stridewise and in other runtimes."),
+    "calibrate": (
+        "calibrate",
+        "Measure this machine once, so that models compile without measuring.",
+    ),
+    "capability": (
+        "capability",
+        "Show which nodes are native, and why the others need ONNX Runtime.",
+    ),
+    "check": ("check", "Run a PyTorch model and print where it loses channels-last."),
+    "compile": ("compile", "Compile a model and print a summary, or the texts of stages."),
+    "diff": ("diff", "Compare two plan files: decisions that differ, and the costs."),
+    "formats": ("formats", "Explain and translate the names of memory formats."),
+    "info": ("info", "Show the machine, its threads, libdnnl and the cost cache."),
+    "passes": ("compile", "List the passes over the graph in the order in which they run."),
+    "plan": ("plan", "Show the kernel of every node and the format of every tensor."),
+    "quantize": (
+        "quantize",
+        "Make an int8 model (QDQ) that ONNX Runtime and OpenVINO load, too.",
+    ),
+    "reorder": ("reorder", "Convert the array in a .npy file to another memory format."),
+    "report": ("report", "Write an HTML page about the plan of a model."),
+    "run": ("run", "Compile a model, run it once, and summarize its outputs."),
+    "train": (
+        "train",
+        "Train the weights of MODEL to classify DATA: an .npz file, or a folder of images.",
+    ),
+    "verify": ("verify", "Run a model and compare every tensor with a reference."),
 }
-"""The module of each command."""
+"""The module of each command, and the first sentence of its help, for a list of all commands."""
 
 
 class _Commands(Mapping[str, click.Command]):
     """The commands, each imported when it is needed: most starts need one."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module = import_module(f"stridewise.cli.{_MODULES[name]}")
+        module = import_module(f"stridewise.cli.{_COMMANDS[name][0]}")
         return getattr(module, _ATTRIBUTES.get(name, name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(_COMMANDS)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(_COMMANDS)
+
+
+class _Group(click.Group):
+    """The group of the commands, which lists them without importing them."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        texts = [click.Command(name, help=text) for name, (_, text) in _COMMANDS.items()]
+        click.Group(commands=texts).format_commands(ctx, formatter)
 
 
 @click.group(
+    cls=_Group,
     commands=cast("Any", _Commands()),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

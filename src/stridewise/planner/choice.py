@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stridewise.graph import Node
+from collections.abc import Sequence
+
 from stridewise.ops.geometry import stored
 from stridewise.planner.plan import Comparison, Decision, Reorder
 from stridewise.planner.problem.candidates import Candidate
@@ -11,16 +12,6 @@ from stridewise.planner.solver.solve import Solution
 from stridewise.targets.target import Target
 
 __all__ = ["comparison", "decisions", "of_kind", "of_own_types", "reorders"]
-
-
-def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, kind: str) -> bool:
-    """Return whether all outputs of a candidate have one kind of format."""
-    key = terms.candidates.storages.key
-    for name, made in zip(node.outputs, candidate.option.makes, strict=True):
-        wanted = target.storages(terms.graph.values[name]).get(kind)
-        if wanted is not None and key(name, made) != key(name, wanted):
-            return False
-    return True
 
 
 def of_kind(terms: Terms, target: Target, kind: str) -> Only:
@@ -32,15 +23,28 @@ def of_kind(terms: Terms, target: Target, kind: str) -> Only:
         kind: the name of the kind.
     """
     found: dict[str, tuple[int, ...]] = {}
+    key = terms.candidates.storages.key
     for node in terms.graph.nodes:
+        storages = [target.storages(terms.graph.values[name]).get(kind) for name in node.outputs]
+        wanted = [
+            (at, name, key(name, stored))
+            for at, (name, stored) in enumerate(zip(node.outputs, storages, strict=True))
+            if stored is not None
+        ]
         kept = tuple(
             index
             for index, candidate in enumerate(terms.candidates.nodes[node.name])
-            if _is_uniform(terms, target, node, candidate, kind)
+            if _makes(terms, candidate, wanted)
         )
         if kept:
             found[node.name] = kept
     return found
+
+
+def _makes(terms: Terms, candidate: Candidate, wanted: Sequence[tuple[int, str, str]]) -> bool:
+    """Return whether outputs of a candidate (index, name, storage) are stored as wanted."""
+    key, makes = terms.candidates.storages.key, candidate.option.makes
+    return all(key(name, makes[at]) == storage for at, name, storage in wanted)
 
 
 def of_own_types(terms: Terms) -> Only:

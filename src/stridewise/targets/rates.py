@@ -222,11 +222,10 @@ def predicted(samples: Samples | Sequence[Sample], wanted: Sequence[Traits]) -> 
     # What is far from all samples is no better known than they are.
     mean = np.clip(mean, np.minimum(0.0, ratios.min(axis=1)), np.maximum(0.0, ratios.max(axis=1)))
     deviation = np.sqrt(np.maximum(_NOISE, _PRIOR + _NOISE - explained))
-    voters: list[list[int]] = nearest.tolist()
-    return [
-        Rate(float(m), float(d), _elected(traits, known, near, weights))
-        for traits, m, d, near, weights in zip(wanted, mean, deviation, voters, cross, strict=True)
-    ]
+    rows = zip(
+        wanted, mean.tolist(), deviation.tolist(), nearest.tolist(), cross.tolist(), strict=True
+    )
+    return [Rate(m, d, _elected(traits, known, *votes)) for traits, m, d, *votes in rows]
 
 
 def _diagonal(values: Array) -> Array:
@@ -306,17 +305,15 @@ def _rank(name: str) -> int:
     return _USUAL.index(name.partition(":")[0])
 
 
-def _comparable(traits: Traits, known: Samples, sample: int) -> bool:
-    """Return whether the library may compute a kernel and a sample by the same implementations."""
-    family, way = known.families[sample], known.ways[sample]
-    return (
-        _storages(family) == _storages(traits.family)
-        and _groups(way) == _groups(traits.way)
-        and _window(way) == _window(traits.way)
-    )
+@lru_cache(maxsize=4096)
+def _class(family: str, way: str) -> tuple[str, str, str]:
+    """Return what kernels share that the library may compute by the same implementations."""
+    return _storages(family), _groups(way), _window(way)
 
 
-def _elected(traits: Traits, known: Samples, nearest: Sequence[int], weights: Array) -> str:
+def _elected(
+    traits: Traits, known: Samples, nearest: Sequence[int], weights: Sequence[float]
+) -> str:
     """Return the implementation with the least expected loss.
 
     The loss is the weighted mean of those of the nearest samples (Nadaraya 1964, Watson 1964). An
@@ -324,10 +321,11 @@ def _elected(traits: Traits, known: Samples, nearest: Sequence[int], weights: Ar
     slower for others, or not exist, so samples of others do not count. The library's usual order
     counts like one more sample. Without any sample, the choice is left to the library.
     """
+    own = _class(traits.family, traits.way)
     voters = [
-        (float(weight) ** 4, _losses(known.implementations[sample]))
+        (weight**4, _losses(known.implementations[sample]))
         for sample, weight in zip(nearest, weights, strict=True)
-        if _comparable(traits, known, sample)
+        if _class(known.families[sample], known.ways[sample]) == own
     ]
     names = dict.fromkeys(name for _, losses in voters for name in losses)
     if not names:

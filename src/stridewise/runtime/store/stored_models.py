@@ -1,10 +1,11 @@
 """The compiled-model store: programs and packed weights on disk, so that the next start is fast.
 
 One file holds one compiled model: a header with a checksum, the program as data, and the packed
-weights as they are in memory, in pieces with checksums. Weights are mapped without a copy, after
-all checksums were compared. Checksums detect corruption, not tampering. A file is used only if
-everything that decided about the model is unchanged: its name is a digest of options, machine,
-library and code, and it records the state of the model's files and of the measured costs.
+weights as they are in memory, in pieces with checksums. Weights are mapped without a copy, and
+nothing computes with them before all checksums were compared. Checksums detect corruption, not
+tampering. A file is used only if everything that decided about the model is unchanged: its name is
+a digest of options, machine, library and code, and it records the state of the model's files and
+of the measured costs.
 
 Like the cost cache, the store is a convenience: if anything is wrong with a file, the model is
 compiled again. Files are data, never code: they may hold only the classes listed below, and the
@@ -22,15 +23,15 @@ import pickle
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
-from functools import cache
+from contextlib import suppress
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from stridewise import program as program_module
-from stridewise.classes import dataclass
+from stridewise.classes import HASH, dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import StridewiseError
 from stridewise.formats import Format
@@ -51,15 +52,24 @@ from stridewise.tensor.desc import View
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["ModelStore", "OpenInputs", "Stamp", "StoredModel", "checksums", "settle", "stamp"]
+__all__ = [
+    "Found",
+    "ModelStore",
+    "OpenInputs",
+    "Stamp",
+    "StoredModel",
+    "checksums",
+    "settle",
+    "stamp",
+]
 
 _LOG = logging.getLogger("stridewise")
 _SUFFIX = ".model"
-_HEADER = struct.Struct("<16s32sQ")
-_MAGIC = b"stridewise mdl 7"
+_DAMAGED = "stored model %s is damaged (%s); the model is compiled again"
+_HEADER = struct.Struct("<16s32sQQ")
+_MAGIC = b"stridewise mdl 8"
 _PAGE = 4096
-_PIECE = 8 << 20
-_LARGEST_DOCUMENT = 1 << 28
+_LARGEST_DOCUMENT, _MOST_PIECES = 1 << 28, 1 << 16
 _LATER_S, _LATEST_S, _POLL_S = 1.0, 20.0, 0.05
 """When the writer of a compiled model begins: in an idle process, and in a busy one. How often it
 looks whether the process is busy, or ends."""
@@ -163,7 +173,8 @@ def _known_classes() -> dict[tuple[str, str], type]:
 @cache
 def _fields(of: type) -> tuple[str, ...]:
     """Return the fields of a dataclass with slots; ``dataclasses.fields`` needs all its methods."""
-    return tuple(name for base in reversed(of.__mro__) for name in vars(base).get("__slots__", ()))
+    slots = (name for base in reversed(of.__mro__) for name in vars(base).get("__slots__", ()))
+    return tuple(name for name in slots if name != HASH)  # hashes of texts are those of a process
 
 
 def _restored(of: type, *values: object) -> object:
@@ -213,13 +224,14 @@ def _view(buffer: _core.Buffer, nbytes: int) -> memoryview:
     return memoryview(cast("Any", buffer.array()))[:nbytes]
 
 
-def _read_content(file: BinaryIO) -> tuple[bytes, bytes]:
-    """Return the document of a file, not yet decoded, and its digest."""
+def _read_content(file: BinaryIO) -> tuple[bytes, bytes, int]:
+    """Return the document of a file, not yet decoded, its digest, and the number of pieces."""
     header = file.read(_HEADER.size)
     _needs(len(header) == _HEADER.size, "too short")
-    magic, digest, length = _HEADER.unpack(header)
+    magic, digest, length, pieces = _HEADER.unpack(header)
     _needs(magic == _MAGIC and length <= _LARGEST_DOCUMENT, "not a stored model")
-    return file.read(length), digest
+    _needs(pieces <= _MOST_PIECES, "not a stored model")
+    return file.read(length), digest, pieces
 
 
 def _decoded(content: bytes, digest: bytes) -> StoredModel:
@@ -233,15 +245,72 @@ def _after(end: int) -> int:
     return -(-end // _PAGE) * _PAGE
 
 
-def _read(file: BinaryIO, threads: int) -> tuple[StoredModel, Weights]:
-    """Return the content of a file. Weights are mapped if that is safe, else read.
+class Found:
+    """A stored model whose weights are still being compared with their checksums.
 
-    Their checksums are computed while the document is decoded, and compared afterwards.
+    Attributes:
+        stored: the content without the weights.
+        weights: the weights; nothing may compute with them before :meth:`is_sound` says so.
     """
-    content, digest = _read_content(file)
-    descriptor, begin = file.fileno(), _after(_HEADER.size + len(content))
-    nbytes = os.fstat(descriptor).st_size - begin
-    _needs(nbytes >= 0, "another length")
+
+    def __init__(self, file: BinaryIO, path: Path, threads: int) -> None:
+        """Read a file. Weights are mapped if that is safe, else read.
+
+        Threads compute checksums, each in few calls: while another one runs Python, a thread
+        waits for milliseconds before it can call again.
+        """
+        self._path = path
+        content, digest, pieces = _read_content(file)
+        begin = _after(_HEADER.size + len(content))
+        nbytes = os.fstat(file.fileno()).st_size - begin
+        _needs(nbytes >= 0, "another length")
+        # A thread may need the file after the caller has closed it.
+        descriptor = os.dup(file.fileno())
+        # At the end of a process, Python starts no more threads.
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        try:
+            checksum, buffer = _checksum(descriptor, begin, nbytes)
+            found = (self._pool.map if self._pool else map)(checksum, _pieces(nbytes, pieces))
+            self._sums: Iterator[int] = found
+            self.stored = _decoded(content, digest)
+            _needs(self.stored.nbytes == nbytes, "another length")
+        except BaseException:
+            self._end(descriptor)
+            raise
+        self._descriptor: int | None = descriptor
+        size, winograd = self.stored.nbytes, self.stored.winograd_nbytes
+        self.weights = Weights.stored(buffer, self.stored.offsets, size, winograd)
+
+    def _end(self, descriptor: int) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        os.close(descriptor)
+
+    def drop(self) -> None:
+        """Compute no more checksums."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            self._end(descriptor)
+
+    @cached_property
+    def is_sound(self) -> bool:
+        """Whether the weights are those that were stored."""
+        try:
+            _needs(tuple(self._sums) == self.stored.pieces, "checksum of the weights")
+        except MemoryError:
+            raise
+        except Exception as error:  # any failure to read
+            _LOG.warning(_DAMAGED, self._path, error)
+            return False
+        finally:
+            self.drop()
+        return True
+
+
+def _checksum(
+    descriptor: int, begin: int, nbytes: int
+) -> tuple[Callable[[tuple[int, int]], int], _core.Buffer]:
+    """Return what gives the checksum of a piece of the weights in a file, and their memory."""
     core = load_core()
     mapped: _core.Buffer | None = core.Buffer.map(descriptor, begin, nbytes) if nbytes else None
     buffer: _core.Buffer = core.Buffer(nbytes) if mapped is None else mapped
@@ -252,29 +321,28 @@ def _read(file: BinaryIO, threads: int) -> tuple[StoredModel, Weights]:
             return mapped.checksum(offset, size)
         return buffer.read(descriptor, begin + offset, offset, size)
 
-    # At the end of a process, Python starts no more threads.
-    pool = ThreadPoolExecutor(threads) if threads > 1 else None
-    with pool or nullcontext():
-        found = (pool.map if pool else map)(checksum, _pieces(nbytes))
-        stored = _decoded(content, digest)
-        _needs(stored.nbytes == nbytes, "another length")
-        _needs(tuple(found) == stored.pieces, "checksum of the weights")
-    return stored, Weights.stored(buffer, stored.offsets, nbytes, stored.winograd_nbytes)
+    return checksum, buffer
 
 
-def _pieces(nbytes: int) -> list[tuple[int, int]]:
-    """Return offset and size of each piece of the weights that has a checksum of its own."""
-    return [(at, min(_PIECE, nbytes - at)) for at in range(0, nbytes, _PIECE)]
+def _pieces(nbytes: int, count: int) -> list[tuple[int, int]]:
+    """Return offset and size of each piece of the weights that has a checksum of its own.
+
+    Args:
+        nbytes: size of the weights.
+        count: the number of pieces; there are fewer if weights are small.
+    """
+    size = max(_after(-(-nbytes // max(count, 1))), _PAGE)
+    return [(at, min(size, nbytes - at)) for at in range(0, nbytes, size)]
 
 
-def checksums(weights: Weights) -> tuple[int, ...]:
-    """Return checksums of the packed weights of a model, piece by piece.
+def checksums(weights: Weights, count: int) -> tuple[int, ...]:
+    """Return checksums of the packed weights of a model, in as many pieces.
 
     One thread computes them: at the end of a process, when a model is still being stored, Python
     starts no more threads.
     """
     checksum = weights.buffers[0].checksum
-    return tuple(checksum(*piece) for piece in _pieces(weights.own_nbytes))
+    return tuple(checksum(*piece) for piece in _pieces(weights.own_nbytes, count))
 
 
 class ModelStore:
@@ -292,8 +360,8 @@ class ModelStore:
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
-    def find(self, key: str, threads: int = 1) -> tuple[StoredModel, Weights] | None:
-        """Return a model and its weights; None if there is none, or it may not be used.
+    def find(self, key: str, threads: int = 1) -> Found | None:
+        """Return a model; None if there is none, or it may not be used.
 
         Args:
             key: the model's key.
@@ -302,14 +370,17 @@ class ModelStore:
         _wait_for(self._path(key))
         return self.read(key, threads) if self.limit else None
 
-    def read(self, key: str, threads: int = 1) -> tuple[StoredModel, Weights] | None:
+    def read(self, key: str, threads: int = 1) -> Found | None:
         """Return what :meth:`find` returns, of a file that is written."""
         path = self._path(key)
         try:
             with path.open("rb", buffering=0) as file:
-                stored, weights = _read(cast("BinaryIO", file), threads)
-                _needs(stored.key == key, "the file of another model")
-                if not stored.is_current:
+                found = Found(cast("BinaryIO", file), path, threads)
+                is_own = found.stored.key == key
+                if not is_own or not found.stored.is_current:
+                    found.drop()
+                _needs(is_own, "the file of another model")
+                if not found.stored.is_current:
                     return None
             # File systems may not record access times. Folders that are read-only keep no order.
             with suppress(OSError):
@@ -322,11 +393,9 @@ class ModelStore:
         except MemoryError:
             raise
         except Exception as error:  # any decoding failure
-            _LOG.warning(
-                "stored model %s is damaged (%s); the model is compiled again", path, error
-            )
+            _LOG.warning(_DAMAGED, path, error)
             return None
-        return stored, weights
+        return found
 
     def checks(self, key: str) -> Path:
         """Return the file that says what was checked about a model."""
@@ -348,7 +417,8 @@ class ModelStore:
         if begin + stored.nbytes > self.limit or len(content) > _LARGEST_DOCUMENT:
             return False
         digest = hashlib.sha256(content).digest()
-        front = (_HEADER.pack(_MAGIC, digest, len(content)) + content).ljust(begin, b"\0")
+        header = _HEADER.pack(_MAGIC, digest, len(content), len(stored.pieces))
+        front = (header + content).ljust(begin, b"\0")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._free(begin + stored.nbytes, but=self._path(key))

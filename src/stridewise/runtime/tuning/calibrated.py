@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from stridewise.errors import ExecutionError
 from stridewise.planning import Plan
@@ -19,9 +20,13 @@ __all__ = ["calibrated", "unfit"]
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
 _ROUNDS = 3
-_CALIBRATED_S, _CALIBRATED_RUNS = 0.15, 2.0
+_CALIBRATED_S, _CALIBRATED_RUNS = 0.05, 0.1
 """How long kernels are measured on a calibrated machine, so that the first answer comes soon; or as
-long as so many runs take, as a better plan saves more of these and kernels take longer."""
+long as so many runs take, as a better plan saves more of these and kernels take longer. Three times
+as long made none of nine networks faster by more than measurements differ."""
+_TIMES, _TOUCHED_PER_NS = 9.0, 0.5
+"""How often a kernel in doubt runs, in all its implementations, and how many bytes of its operands
+are filled in a nanosecond."""
 
 
 def calibrated(
@@ -61,16 +66,23 @@ def _measured(
     until: float,
 ) -> Sequence[Plan]:
     """Measure the kernels in doubt, and return the plans by the costs that are known then."""
+    some = max(_CALIBRATED_S, 1e-9 * _CALIBRATED_RUNS * plans[0].cost_ns)
+    longest = 1e9 * some if oracle.is_calibrated else inf
     if oracle.is_calibrated:
-        some = max(_CALIBRATED_S, 1e-9 * _CALIBRATED_RUNS * plans[0].cost_ns)
         until = min(until, time.monotonic() + some)
     for _ in range(_ROUNDS):
         wanted = doubts(plans, oracle.deviations) if time.monotonic() < until else []
+        wanted = [spec for spec in wanted if _taken_ns(spec, oracle) <= longest]
         if not wanted:
             break
         oracle.times.measure(wanted, progress, until, predicts=True)
         plans = make(oracle)
     return plans
+
+
+def _taken_ns(spec: KernelSpec, oracle: CalibratedOracle) -> float:
+    """Return what measuring a kernel should take."""
+    return _TIMES * oracle.times.estimate(spec) + spec.nbytes / _TOUCHED_PER_NS
 
 
 def unfit(plan: Plan) -> Iterator[tuple[KernelSpec, str]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from math import inf, log, prod
 
@@ -17,6 +18,7 @@ from stridewise.classes import dataclass
 from stridewise.graph import Refusal
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create, implementations
+from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
 from stridewise.runtime.tuning.disturbance import Waits
@@ -88,7 +90,13 @@ class KernelTimes:
     """Times kernels, and keeps their costs and samples in the cost cache."""
 
     def __init__(
-        self, machine: Machine, target: LibraryTarget, cache: CostCache, *, cold: bool = False
+        self,
+        machine: Machine,
+        target: LibraryTarget,
+        cache: CostCache,
+        *,
+        cold: bool = False,
+        memory: Provision | None = None,
     ) -> None:
         """Time for ``machine``; nothing is read or measured yet.
 
@@ -97,8 +105,9 @@ class KernelTimes:
             target: its estimates are what samples correct.
             cache: where costs are kept.
             cold: whether weights come from memory in every run of the model.
+            memory: what is being provided, except while kernels are timed.
         """
-        self.machine, self.cache = machine, cache
+        self.machine, self.cache, self._memory = machine, cache, memory
         self._roofline = replace(roofline(machine, target), overhead_ns=_OVERHEAD_NS)
         self._cold = cold
         self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
@@ -153,6 +162,17 @@ class KernelTimes:
             predicts: whether predictions replace provisional costs, which are left out then. Then
                 few kernels are measured while a user waits, in a short time for each.
         """
+        with nullcontext() if self._memory is None else self._memory.paused():
+            return self._measured(specs, progress, until, predicts=predicts)
+
+    def _measured(
+        self,
+        specs: Sequence[KernelSpec],
+        progress: Progress | None,
+        until: float | None,
+        *,
+        predicts: bool,
+    ) -> dict[KernelSpec, Known]:
         budget_ns = _DOUBT_NS if predicts else _BUDGET_NS
         found: dict[KernelSpec, Known] = {}
         start = time.monotonic()

@@ -13,6 +13,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
 #include "conv1x1/conv1x1.hpp"
+#include "conv_int8/conv_int8.hpp"
 #include "depthwise/bytes.hpp"
 #include "depthwise/depthwise.hpp"
 #include "depthwise/transposed.hpp"
@@ -181,6 +182,40 @@ void init_byte_depthwise(ByteDepthwise *self, const MemoryDesc &src, const Memor
     const ByteDepthwise made(std::move(options), parse_post_ops(entries));
     check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DST, dst}});
     new (self) ByteDepthwise(made);
+}
+
+void init_byte_conv(ByteConv *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
+                    const Dims &begins, const Dims &ends, const Entries &entries,
+                    const std::vector<float> &numbers, const Dims &window, const Dims &strides,
+                    const Dims &dilations, int threads, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4, "conv_int8: expected images of two axes");
+    for (const Dims &given : {begins, ends, window, strides, dilations}) {
+        require(given.size() == 2, "conv_int8: expected pads and windows of two axes");
+    }
+    require(numbers.size() == 3,
+            "conv_int8: expected the zero point of the source, the scale "
+            "and the zero point of the result");
+    ByteConvOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.outputs = to[1];
+    options.pads = {begins[0], begins[1], ends[0], ends[1]};
+    options.down = {window[0], strides[0], dilations[0]};
+    options.across = {window[1], strides[1], dilations[1]};
+    options.source = src.dtype();
+    options.result = dst.dtype();
+    options.source_zero = static_cast<int>(numbers[0]);
+    options.result_scale = numbers[1];
+    options.result_zero = static_cast<int>(numbers[2]);
+    options.has_bias = has_bias;
+    options.threads = threads;
+    options.isa = isa;
+    const ByteConv made(std::move(options), parse_post_ops(entries));
+    check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DST, dst}});
+    new (self) ByteConv(made);
 }
 
 void init_conv1x1(Conv1x1 *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
@@ -420,6 +455,10 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_byte_depthwise, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, "numbers"_a, nb::kw_only(), "window"_a, "strides"_a,
              "dilations"_a, "lanes"_a, "threads"_a, "isa"_a = "");
+    nb::class_<ByteConv, Kernel>(m, "ByteConv", nb::is_final())
+        .def("__init__", &init_byte_conv, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
+             "pads_end"_a, "post_ops"_a, "numbers"_a, nb::kw_only(), "window"_a, "strides"_a,
+             "dilations"_a, "threads"_a, "isa"_a = "");
     nb::class_<Conv1x1, Kernel>(m, "Conv1x1", nb::is_final())
         .def("__init__", &init_conv1x1, "src"_a, "dst"_a, "has_bias"_a, "has_factor"_a,
              "post_ops"_a, nb::kw_only(), "between"_a, "lanes"_a, "threads"_a, "groups"_a = 1,

@@ -112,14 +112,20 @@ struct ByteRows {
     using V = typename L::V;
     using Steps = Stages<kWords>;
 
-    static inline void apply(const ByteDepthwiseRow &row, V *values) {
+    // Applies the stages to some results. Each stage is dispatched once, and functions of several
+    // vectors are computed at the same time.
+    template <int Count>
+    __attribute__((noinline)) static void apply(const ByteDepthwiseRow &row, V *values) {
         for (int s = 0; s < row.stage_count; ++s) {
             const Stage &stage = row.stages[s];
             if (stage.op < StageOp::sum) {
-                Steps::template activate<kVectors>(stage, values);
-            } else {
-                const float *others = static_cast<const float *>(stage.operand) + row.offset;
-                Steps::template combine<kVectors>(stage, values, others, kWords, kWords);
+                Steps::template activate<Count * kVectors>(stage, values);
+                continue;
+            }
+            const float *others = static_cast<const float *>(stage.operand) + row.offset;
+            for (int k = 0; k < Count; ++k) {
+                Steps::template combine<kVectors>(stage, values + k * kVectors, others, kWords,
+                                                  kWords);
             }
         }
     }
@@ -158,7 +164,6 @@ struct ByteRows {
 
     __attribute__((noinline)) static void put(const ByteDepthwiseRow &row, V *values,
                                               std::int64_t at) {
-        apply(row, values);
         if constexpr (IsFloat) {
             put_floats(row, values, static_cast<float *>(row.result) + at * row.pixel);
         } else {
@@ -181,6 +186,7 @@ struct ByteRows {
         }
         const std::int64_t channels = row.channels, pixel = row.pixel;
         auto *to = static_cast<std::uint8_t *>(row.result) + first * pixel;
+        V all[Count * kVectors];
 #pragma GCC unroll 4
         for (int k = 0; k < Count; ++k, to += pixel) {
             V values[kVectors];
@@ -196,11 +202,12 @@ struct ByteRows {
             if (is_plain) {
                 G::narrow(values, bounds, to, channels);
             } else {
-                V copy[kVectors];
-                for (int v = 0; v < kVectors; ++v) copy[v] = values[v];
-                put(row, copy, first + k);
+                for (int v = 0; v < kVectors; ++v) all[k * kVectors + v] = values[v];
             }
         }
+        if (is_plain) return;
+        if (row.stage_count > 0) apply<Count>(row, all);
+        for (int k = 0; k < Count; ++k) put(row, all + k * kVectors, first + k);
     }
 
     // Computes results from `first` on, a multiple of the phases.

@@ -199,6 +199,45 @@ class Depthwise(Kernel):
         """
 
 @final
+class ByteConv(Kernel):
+    """Convolution of integers of 8 bits with channels last, without groups."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        pads_begin: Sequence[int],
+        pads_end: Sequence[int],
+        post_ops: Sequence[PostOp],
+        numbers: Sequence[float],
+        *,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: s8 or u8 in acdb.
+            dst: the destination, likewise, or of f32.
+            has_bias: whether there is a bias: real numbers, float32.
+            pads_begin: padding above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: post-ops of real numbers. Operands are float32 numbers for each output, or
+                u8, s8 or float32 tensors of the shape of the result.
+            numbers: the zero point of the source, the scale and the zero point of the result; the
+                latter two count for results of integers.
+            window: taps along rows and columns.
+            strides: pixels of the source from one result to the next.
+            dilations: pixels of the source from one tap to the next; 1 along rows.
+            threads: threads.
+            isa: ``"avx512_vnni"`` or ``"portable"``, by default the best.
+        """
+
+@final
 class ByteDepthwise(Kernel):
     """Depthwise convolution of integers of 8 bits."""
 

@@ -290,6 +290,14 @@ def _depthwise_int8(s: KernelArguments) -> _core.ByteDepthwise:
     )  # fmt: skip
 
 
+def _conv_int8(s: KernelArguments) -> _core.ByteConv:
+    return s.core.ByteConv(
+        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None, s.ints("begins"),
+        s.ints("ends"), s.post_ops(), s.floats(SCALING), window=s.memory("weights").dims[2:],
+        strides=s.ints("strides"), dilations=s.ints("dilations"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _conv1x1(s: KernelArguments) -> _core.Conv1x1:
     has, weights = {role for role, _ in s.spec.memories}, s.memory("weights")
     return s.core.Conv1x1(
@@ -431,6 +439,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
     "conv1x1": _conv1x1,
+    "conv_int8": _conv_int8,
     "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
     "depthwise_int8": _depthwise_int8,

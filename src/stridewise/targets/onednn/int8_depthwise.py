@@ -110,7 +110,7 @@ def storing(spec: KernelSpec, result: Grid | None, chain: Chain) -> KernelSpec:
         chain: all post-ops before that.
     """
     params = spec.params
-    if spec.kind == KIND:
+    if SCALING in dict(params):
         zero = cast("tuple[float, ...]", dict(params)[SCALING])[0]
         numbers = (zero, *_stored_by(result))
         params = tuple((key, numbers if key == SCALING else value) for key, value in params)

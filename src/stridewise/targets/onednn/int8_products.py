@@ -20,6 +20,7 @@ from stridewise.targets.kernels import (
     scale_args,
     scale_memories,
 )
+from stridewise.targets.onednn.int8_conv import products_in_quads
 from stridewise.targets.onednn.int8_depthwise import is_in_rows, products_in_rows
 from stridewise.targets.onednn.integers import (
     Chain,
@@ -68,6 +69,7 @@ def products_to(
         return
     operands = _operands(context, option)
     typed = Typed(context, (source, *operands[1:]), result)
+    yield from products_in_quads(typed, option, weights)
     chain = Chain()
     destination = spec.memory("dst")
     assert destination is not None  # products have one

@@ -22,7 +22,6 @@ FittedWinograd::FittedWinograd(Winograd kernel, bool is_transposed)
                                       kernel_.kernels().tile)) {
     require(!is_transposed || kernel_.options().groups == 1,
             "winograd: transposed weights have no groups");
-    require(!kernel_.options().multiplies_halves, "winograd: expected weights of float32");
     if (quick_ != nullptr) {
         vertical_ = winograd_transform_matrix(quick_->tile.places_high(), quick_->tile.taps_high);
         horizontal_ = winograd_transform_matrix(quick_->tile.places_wide(), quick_->tile.taps_wide);
@@ -81,14 +80,19 @@ void FittedWinograd::pack_quickly(const WinogradFilters &filters, std::int64_t p
     work.vertical = vertical_.data();
     work.horizontal = horizontal_.data();
     work.xi_stride = panel;
-    for (std::int64_t channel = 0; channel < channels; ++channel) {
+    // Channels that share an element of `packed`.
+    const std::int64_t together = o.multiplies_halves ? 2 : 1, rows = ceil_div(channels, together);
+    const auto pack = o.multiplies_halves ? quick_->pack_halves : quick_->pack;
+    for (std::int64_t row = 0; row < rows; ++row) {
+        const std::int64_t channel = row * together;
         work.windows =
             filters.data + channel * filters.channel + (filters.is_rotated ? taps - 1 : 0);
-        work.packed = to + channel * unit;
-        quick_->pack(work);
+        work.odd = channel + 1 < channels ? work.windows + filters.channel : nullptr;
+        work.packed = to + row * unit;
+        pack(work);
     }
     for (std::int64_t xi = 0; xi < kernel_.window(); ++xi) {
-        std::fill(to + xi * panel + channels * unit, to + (xi + 1) * panel, 0.0F);
+        std::fill(to + xi * panel + rows * unit, to + (xi + 1) * panel, 0.0F);
     }
 }
 

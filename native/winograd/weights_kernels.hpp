@@ -33,6 +33,7 @@ struct WinogradWindows {
 // The transform of the windows of one channel and a pair of vectors of outputs.
 struct WinogradFilterPair {
     const float *windows;                 // of the first output, at the first tap
+    const float *odd;                     // likewise of the next channel; null behind the last one
     std::int64_t distance;                // elements from one output to the next
     std::int64_t step;                    // elements from one tap to the next
     std::int64_t outputs;                 // at most those of a pair; the others are set to zero
@@ -52,6 +53,8 @@ struct WinogradWeightsKernels {
     void (*outer)(const WinogradOuterProduct &product);
     void (*windows)(const WinogradWindows &windows);
     void (*pack)(const WinogradFilterPair &pair);
+    // Likewise for two channels, whose results are stored in turn as bfloat16.
+    void (*pack_halves)(const WinogradFilterPair &pair);
 };
 
 // Null if there are no kernels for the tile.

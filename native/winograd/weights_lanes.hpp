@@ -85,23 +85,45 @@ struct WinogradWeights {
         }
     }
 
+    // Transforms the windows of vector `half` of a pair; `windows` are those of one channel.
+    static inline void transform(const WinogradFilterPair &pair, const float *windows, int half,
+                                 V *values) {
+        const std::int64_t left = pair.outputs - half * N;
+        const std::int64_t lanes = left < N ? left : N;
+        const float *from = windows + half * N * pair.distance;
+        V taps[Taps * Taps], lines[kPlaces * Taps];
+        for (int tap = 0; tap < Taps * Taps; ++tap) {
+            V value{};
+            for (int lane = 0; lane < N; ++lane) {
+                if (lane < lanes) value[lane] = from[lane * pair.distance + tap * pair.step];
+            }
+            taps[tap] = value;
+        }
+        transform_lines(pair.vertical, taps, 1, Taps, Taps, lines, 1, Taps);
+        transform_lines(pair.horizontal, lines, Taps, 1, kPlaces, values, kPlaces, 1);
+    }
+
     static void pack(const WinogradFilterPair &pair) {
         for (int half = 0; half < 2; ++half) {
-            const std::int64_t left = pair.outputs - half * N;
-            const std::int64_t lanes = left < N ? left : N;
-            const float *from = pair.windows + half * N * pair.distance;
-            V taps[Taps * Taps], lines[kPlaces * Taps], values[kPlaces * kPlaces];
-            for (int tap = 0; tap < Taps * Taps; ++tap) {
-                V value{};
-                for (int lane = 0; lane < N; ++lane) {
-                    if (lane < lanes) value[lane] = from[lane * pair.distance + tap * pair.step];
-                }
-                taps[tap] = value;
-            }
-            transform_lines(pair.vertical, taps, 1, Taps, Taps, lines, 1, Taps);
-            transform_lines(pair.horizontal, lines, Taps, 1, kPlaces, values, kPlaces, 1);
+            V values[kPlaces * kPlaces];
+            transform(pair, pair.windows, half, values);
             for (int xi = 0; xi < kPlaces * kPlaces; ++xi) {
                 L::store(pair.packed + xi * pair.xi_stride + half * N, values[xi]);
+            }
+        }
+    }
+
+    static void pack_halves(const WinogradFilterPair &pair) {
+        using Words = typename L::Words;
+        for (int half = 0; half < 2; ++half) {
+            V even[kPlaces * kPlaces], odd[kPlaces * kPlaces] = {};
+            transform(pair, pair.windows, half, even);
+            if (pair.odd != nullptr) transform(pair, pair.odd, half, odd);
+            for (int xi = 0; xi < kPlaces * kPlaces; ++xi) {
+                const Words low = __builtin_convertvector(L::rounded(even[xi]), Words);
+                const Words high = __builtin_convertvector(L::rounded(odd[xi]), Words);
+                L::store(pair.packed + xi * pair.xi_stride + half * N,
+                         L::number(low | (high << 16)));
             }
         }
     }
@@ -190,13 +212,15 @@ const WinogradWeightsKernels *find_winograd_weights(const WinogradTile &tile) {
          WinogradWeights<N, 2, 3>::gradient,
          OuterProducts<N, Rows>::run,
          WinogradWeights<N, 2, 3>::windows,
-         WinogradWeights<N, 2, 3>::pack},
+         WinogradWeights<N, 2, 3>::pack,
+         WinogradWeights<N, 2, 3>::pack_halves},
         {{4, 4, 3, 3},
          Rows,
          WinogradWeights<N, 4, 3>::gradient,
          OuterProducts<N, Rows>::run,
          WinogradWeights<N, 4, 3>::windows,
-         WinogradWeights<N, 4, 3>::pack},
+         WinogradWeights<N, 4, 3>::pack,
+         WinogradWeights<N, 4, 3>::pack_halves},
     };
     for (const WinogradWeightsKernels &kernels : kTable) {
         if (kernels.tile == tile) return &kernels;

@@ -7,11 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.graphs import error
-from tests.runtime.winograd_layers import CORE, KERNELS, Shape, convolved
+from tests.runtime.winograd_layers import (
+    CORE,
+    HALF_KERNELS,
+    KERNELS,
+    Runner,
+    Shape,
+    convolved,
+    format_of,
+    stored,
+)
 from tests.training.one_kernel import Array, image, run, tag_of
 
 KINDS = ("blocked", "channels-last")
 LIMITS = {2: 1e-6, 4: 4e-6}
+PAIRS = [kernel for kernel in HALF_KERNELS if kernel[1] in ("portable", "avx512_bf16")]
 
 
 @st.composite
@@ -73,3 +83,36 @@ def test_transposed_weights_have_no_groups():
     )
     with pytest.raises(ValueError, match="transposed weights have no groups"):
         CORE.FittedWinograd(kernel, True)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(
+    layer=layers(most_groups=1), kernel=st.sampled_from(PAIRS), threads=st.integers(1, 3),
+    made=st.sampled_from(["bf16", "f32"]), is_exact=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_products_of_pairs(
+    layer: Shape, kernel: tuple[int, str], threads: int, made: str, kind: str, seed: int,
+    *, is_exact: bool, is_transposed: bool,
+) -> None:  # fmt: skip
+    rng = np.random.default_rng(seed)
+    x = (rng.integers(-128, 128, layer.src) / 64).astype(np.float32)
+    w = rng.normal(size=layer.weights).astype(np.float32)
+    # Transforms of small integers are exact before they are rounded, in whatever order.
+    w = np.round(8 * w) if is_exact else w
+    dtypes = ("bf16", made)
+    runner = Runner(
+        layer, kind, kernel, 2, bias=False, threads=threads, dtypes=dtypes, in_pairs=True
+    )
+    op = CORE.FittedWinograd(runner.kernel, is_transposed)
+    given_weights = w[..., ::-1, ::-1].swapaxes(0, 1) if is_transposed else w
+    source = stored(x, format_of(kind, kernel[0]), "bf16")
+    given = {CORE.ARG_SRC: source, CORE.ARG_WEIGHTS: np.ascontiguousarray(given_weights)}
+    found = run(op, given, layer.dst, kind, kernel[0])
+    if is_exact:
+        constant = runner(x, w, None).astype(np.float32)
+        np.testing.assert_array_equal(found, constant)
+    wanted = convolved(x, w, None, layer)
+    # Transformed weights and pixels are rounded, each to 2**-9, and so is the result.
+    assert np.abs(found - wanted).max() <= 0.05 * np.abs(wanted).max()

@@ -150,13 +150,18 @@ class Corrected:
         return tuple(sorted(found, key=lambda cost: cost.cost_ns))
 
 
-_TYPE_OF_SOURCE = frozenset({"conv_weight_gradient", "fitted_convolution", "fitted_deconvolution"})
-"""Kinds that convert float32 weights to the type of their source, or have none."""
+_TYPE_OF_SOURCE = frozenset(
+    {"conv_weight_gradient", "fitted_convolution", "fitted_deconvolution", "fitted_winograd"}
+)
+"""Kinds that convert float32 weights to the type of their source, or have none. Those of Winograd
+do so for products of bfloat16 alone."""
 
 
 def _product_dtype(spec: KernelSpec) -> str:
     """Return the type of the factors of a kernel's products; "" without products."""
-    factor = spec.memory("src" if spec.kind in _TYPE_OF_SOURCE else "weights")
+    has_own_type = spec.kind == "fitted_winograd" and "products" not in dict(spec.params)
+    is_source = spec.kind in _TYPE_OF_SOURCE and not has_own_type
+    factor = spec.memory("src" if is_source else "weights")
     return factor.dtype if factor else ""
 
 

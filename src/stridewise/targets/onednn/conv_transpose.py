@@ -194,6 +194,8 @@ _POST_OPS_NS, _BIAS_NS = 38.0, {"bf16": 15.0}
 """What one thread of Zen 4 takes for an output element in the library's naive loops behind a data
 gradient: for post-ops, and for a bias by the type of the result."""
 _OTHER_BIAS_NS = 2.5
+_PASS_NS, _OTHER_PASS_NS = {"bf16": 0.3}, 0.6
+"""What post-ops take behind a data gradient by weights of a run: a primitive of their own."""
 _FLOPS_PER_NS = {"bf16": 160.0}
 """What one thread reaches in a data gradient, by the type of its products."""
 _OTHER_FLOPS_PER_NS = 80.0
@@ -204,6 +206,7 @@ def _share(spec: KernelSpec) -> float:
 
     With channels last, the library has kernels of transposed convolution, which include the rest.
     Otherwise it computes a data gradient, and adds biases and applies post-ops by naive loops.
+    Where weights change from run to run, another primitive applies the post-ops.
     """
     weights, dst = spec.memory("weights"), spec.memory("dst")
     if weights is None or dst is None:
@@ -211,7 +214,10 @@ def _share(spec: KernelSpec) -> float:
     narrow = narrow_share(spec, weights, 0.35)
     if storage_of(dst) == "channels-last":
         return narrow
-    behind = _POST_OPS_NS if spec.post_ops else 0.0
+    behind = 0.0
+    if spec.post_ops:
+        is_fitted = spec.kind.startswith("fitted_")
+        behind = _PASS_NS.get(dst.dtype, _OTHER_PASS_NS) if is_fitted else _POST_OPS_NS
     if spec.memory("bias") is not None:
         behind += _BIAS_NS.get(dst.dtype, _OTHER_BIAS_NS)
     products = spec.flops / _FLOPS_PER_NS.get(weights.dtype, _OTHER_FLOPS_PER_NS)

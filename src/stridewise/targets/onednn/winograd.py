@@ -166,12 +166,14 @@ def in_pairs(spec: KernelSpec) -> KernelSpec | None:
         spec: the kernel with float32 products of a bfloat16 source.
     """
     params = dict(spec.params)
-    if spec.kind != KIND or params["groups"] != 1:
+    if spec.kind not in (KIND, FITTED) or params["groups"] != 1:
         return None
     if (params["tile"], params["window"]) != (2, (3, 3)):
         return None
+    # Weights of a run are rounded after their transform.
+    rounded = "weights" if spec.kind == KIND else ""
     memories = tuple(
-        (role, replace(memory, dtype="bf16") if role == "weights" else memory)
+        (role, replace(memory, dtype="bf16") if role == rounded else memory)
         for role, memory in spec.memories
     )
     return replace(

@@ -130,65 +130,35 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     plan_items();
 }
 
-// Returns the taps that some channels have in common or one of them alone: for each row of the
-// window, those from the first column to the last one.
-Depthwise::Taps Depthwise::taps_of(std::int64_t channel, std::int64_t end) const {
-    const auto &o = options_;
-    std::vector<DepthwisePart> parts;
-    std::int64_t first = 0;  // channel of a part
-    for (const DepthwisePart &part : o.parts) {
-        if (first < end && first + part.channels > channel) parts.push_back(part);
-        first += part.channels;
-    }
-    if (o.parts.empty()) parts = {{o.middle, 0, 0, o.down.taps, o.across.taps}};
-    Taps found{};
-    for (std::int64_t row = 0; row < o.down.taps; ++row) {
-        std::int64_t left = o.across.taps, right = 0;
-        for (const DepthwisePart &part : parts) {
-            if (row < part.top || row >= part.top + part.rows) continue;
-            left = std::min(left, part.left);
-            right = std::max(right, part.left + part.columns);
-        }
-        if (left >= right) continue;
-        TapSpan *last = found.spans.empty() ? nullptr : &found.spans.back();
-        if (last != nullptr && last->row + last->rows == row && last->column == left &&
-            last->columns == right - left) {
-            ++last->rows;
-        } else {
-            found.spans.push_back({row, 1, left, right - left});
-        }
-    }
-    std::int64_t columns = found.spans.empty() ? 0 : found.spans.front().columns;
-    for (const TapSpan &span : found.spans) {
-        if (span.columns != columns) columns = 0;  // the kernels for any number of taps
-    }
-    found.kernels = &find_depthwise_kernels(
-        o.isa, o.lanes, {columns, o.across.stride, o.across.dilation}, o.halves);
-    return found;
-}
-
-// Finds the taps of the channels of each pair of vectors.
+// Finds the smallest part of the window with the taps of all channels of each pair.
 void Depthwise::plan_taps() {
+    const auto &o = options_;
+    const Taps whole{0, 0, o.down.taps, o.across.taps, kernels_};
+    taps_.assign(static_cast<std::size_t>(pairs_), whole);
     const std::int64_t lanes = kernels_->lanes;
-    for (std::int64_t pair = 0; pair < pairs_; ++pair) {
-        const std::int64_t first = pair * 2 * lanes, middle = first + lanes;
-        PairTaps found{};
-        found.vectors[0] = taps_of(first, middle);
-        const bool is_wide = middle < options_.middle;
-        found.vectors[1] = is_wide ? taps_of(middle, middle + lanes) : found.vectors[0];
-        const auto &[one, other] = found.vectors;
-        const auto is_equal = [](const TapSpan &a, const TapSpan &b) {
-            return a.row == b.row && a.rows == b.rows && a.column == b.column &&
-                   a.columns == b.columns;
-        };
-        found.is_same = std::equal(one.spans.begin(), one.spans.end(), other.spans.begin(),
-                                   other.spans.end(), is_equal);
-        found.top = std::min(one.spans.front().row, other.spans.front().row);
-        const auto end = [](const Taps &taps) {
-            return taps.spans.back().row + taps.spans.back().rows;
-        };
-        found.rows = std::max(end(one), end(other)) - found.top;
-        taps_.push_back(std::move(found));
+    std::vector<bool> known(taps_.size());
+    std::int64_t channel = 0;
+    for (const DepthwisePart &part : o.parts) {
+        const std::int64_t end = channel + part.channels;
+        for (std::int64_t pair = channel / (2 * lanes); pair * 2 * lanes < end; ++pair) {
+            const auto index = static_cast<std::size_t>(pair);
+            Taps &taps = taps_[index];
+            if (!known[index]) {
+                known[index] = true;
+                taps = {part.top, part.left, part.rows, part.columns, nullptr};
+            } else {
+                const std::int64_t bottom = std::max(taps.top + taps.rows, part.top + part.rows);
+                const std::int64_t right =
+                    std::max(taps.left + taps.columns, part.left + part.columns);
+                taps.top = std::min(taps.top, part.top);
+                taps.left = std::min(taps.left, part.left);
+                taps.rows = bottom - taps.top;
+                taps.columns = right - taps.left;
+            }
+            taps.kernels = &find_depthwise_kernels(
+                o.isa, o.lanes, {taps.columns, o.across.stride, o.across.dilation}, o.halves);
+        }
+        channel = end;
     }
 }
 
@@ -332,19 +302,6 @@ void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk
     }
 }
 
-// Computes one row of a pair of vectors, of each by itself where they have different taps.
-void Depthwise::compute_row(DepthwiseRow &work, const PairTaps &taps) const {
-    const int calls = taps.is_same ? 1 : 2;
-    for (int call = 0; call < calls; ++call) {
-        const Taps &own = taps.vectors[call];
-        work.first_half = call;
-        work.half_end = taps.is_same ? 2 : call + 1;
-        work.spans = own.spans.data();
-        work.span_count = static_cast<int>(own.spans.size());
-        (options_.group > 1 ? own.kernels->row_of_groups : own.kernels->row)(work);
-    }
-}
-
 void Depthwise::compute(const Call &call, const Item &item, float *scratch) const {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
@@ -377,10 +334,13 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     work.stages = stages_.data() + between_;
     work.stage_count = static_cast<int>(stages_.size()) - between_;
     for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
-        const PairTaps &taps = taps_[static_cast<std::size_t>(pair)];
-        const std::int64_t first_tap = pair * o.group * o.down.taps * o.across.taps;
+        const Taps &taps = taps_[static_cast<std::size_t>(pair)];
+        const std::int64_t first_row = pair * o.group * o.down.taps + taps.top;
+        const std::int64_t first_tap = first_row * o.across.taps + taps.left;
         const std::int64_t channel = pair * 2 * lanes / o.copies();
         work.weights = call.depthwise_weights + first_tap * 2 * lanes;
+        work.down = taps.rows;
+        work.axis.taps = taps.columns;
         work.bias = call.depthwise_bias + pair * 2 * lanes;
         work.lanes = std::min(o.middle - pair * 2 * lanes, 2 * lanes);
         std::int64_t next = region.row;  // the first row that is not there
@@ -404,14 +364,15 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
                                       work.lanes, to, o.copies()});
                 }
             }
+            const std::int64_t shift = taps.left * o.across.dilation * 2 * lanes;
             for (std::int64_t tap = 0; tap < taps.rows; ++tap) {
                 const std::int64_t row = top + tap * o.down.dilation;
                 const bool inside = row >= 0 && row < o.height;
-                rows[taps.top + tap] = inside ? ring + row % ring_rows * row_count_ : zeros;
+                rows[tap] = shift + (inside ? ring + row % ring_rows * row_count_ : zeros);
             }
             work.result = result_at(call, item.image * result_.image + 2 * pair * result_.chunk +
                                               out * result_.row + item.column * result_.pixel);
-            compute_row(work, taps);
+            (o.group > 1 ? taps.kernels->row_of_groups : taps.kernels->row)(work);
         }
     }
 }

@@ -73,21 +73,13 @@ class Depthwise : public Kernel {
         std::int64_t row, row_end, column, column_end;
     };
 
-    // The taps that a vector reads, and their kernel.
+    // The part of the window that a pair of vectors reads, and its kernel.
     struct Taps {
-        std::vector<TapSpan> spans;  // from top to bottom
+        std::int64_t top, left, rows, columns;
         const DepthwiseKernels *kernels;
-    };
-    // The taps of both vectors of a pair, and the rows of the window with some of them.
-    struct PairTaps {
-        Taps vectors[2];
-        bool is_same;  // of both vectors
-        std::int64_t top, rows;
     };
 
     void plan_taps();
-    Taps taps_of(std::int64_t channel, std::int64_t end) const;
-    void compute_row(DepthwiseRow &work, const PairTaps &taps) const;
     void plan_items();
     std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
     Item item(std::int64_t index) const;
@@ -112,7 +104,7 @@ class Depthwise : public Kernel {
 
     DepthwiseOptions options_;
     const DepthwiseKernels *kernels_;
-    std::vector<PairTaps> taps_;  // for each pair
+    std::vector<Taps> taps_;  // for each pair
     // Vectors of elements that products read for a pixel, and pairs of vectors of the result.
     std::int64_t chunks_, pairs_;
     std::int64_t out_height_, out_width_;

@@ -33,18 +33,11 @@ struct ResultPixels {
     int stage_count;
 };
 
-// The taps of adjacent rows of a window that have the same columns.
-struct TapSpan {
-    std::int64_t row, rows, column, columns;
-};
-
-// One row of results of a pair of channel vectors, or of one of both.
+// One row of results of a pair of channel vectors.
 struct DepthwiseRow : ResultPixels {
     const float *const *rows;  // one per vertical tap, each at the first tap of the first result
-    const TapSpan *spans;  // the taps; kernels for a number of taps take spans of as many columns
-    int span_count;
-    int first_half, half_end;  // the vectors of the pair that are computed
-    DepthwiseAxis axis;        // along the row; its taps are not read
+    std::int64_t down;         // taps of a column of the window
+    DepthwiseAxis axis;        // along the row
     const float *weights;      // [tap][2 * lane]
     std::int64_t weight_row;   // elements from one row of taps to the next
     const float *bias;         // [2 * lane]

@@ -69,10 +69,10 @@ struct DepthwiseRows {
     // Each pixel is loaded once per result, as a memory operand of the multiplication.
     template <int Count>
     static inline void add_taps(const float *from, const float *weights, const DepthwiseAxis &axis,
-                                std::int64_t taps, V *sums) {
+                                V *sums) {
         const std::int64_t step = (Stride > 0 ? Stride : axis.stride) * 2 * N;
         const std::int64_t next = axis.dilation * 2 * N;
-        for (std::int64_t tap = 0; tap < taps; ++tap, from += next, weights += 2 * N) {
+        for (std::int64_t tap = 0; tap < axis.taps; ++tap, from += next, weights += 2 * N) {
             const V weight = L::load(weights);
 #pragma GCC unroll 8
             for (int k = 0; k < Count; ++k) sums[k] += L::load(from + k * step) * weight;
@@ -82,8 +82,7 @@ struct DepthwiseRows {
     // The lanes of a group read one of its channels at a time; `channel` has the lane of that.
     template <int Count>
     static inline void add_channel(const float *from, const float *weights,
-                                   const DepthwiseAxis &axis, std::int64_t taps,
-                                   typename L::Mask channel, V *sums) {
+                                   const DepthwiseAxis &axis, typename L::Mask channel, V *sums) {
         const std::int64_t step = (Stride > 0 ? Stride : axis.stride) * 2 * N;
         if constexpr (Taps > 0) {
             constexpr int kRead = (Count - 1) * Stride + Taps;
@@ -99,7 +98,7 @@ struct DepthwiseRows {
                 for (int k = 0; k < Count; ++k) sums[k] += pixels[k * Stride + tap] * weight;
             }
         } else {
-            for (std::int64_t tap = 0; tap < taps; ++tap, weights += 2 * N) {
+            for (std::int64_t tap = 0; tap < axis.taps; ++tap, weights += 2 * N) {
                 const V weight = L::load(weights);
 #pragma GCC unroll 8
                 for (int k = 0; k < Count; ++k) {
@@ -110,38 +109,25 @@ struct DepthwiseRows {
         }
     }
 
-    // All channels of the groups, of one row of taps.
-    template <int Count>
-    static inline void add_group(const DepthwiseRow &row, const float *from, const float *weights,
-                                 std::int64_t taps, V *sums) {
-        typename L::Mask channel = L::counted() & static_cast<std::int32_t>(-row.group);
-        for (std::int64_t i = 0; i < row.group; ++i, channel += 1) {
-            add_channel<Count>(from, weights, row.axis, taps, channel, sums);
-            weights += row.weight_channel;
-        }
-    }
-
     template <int Count, bool InGroups>
     static inline void block(const DepthwiseRow &row, std::int64_t first, int half) {
         const std::int64_t stride = Stride > 0 ? Stride : row.axis.stride;
+        const float *weights = row.weights + half * N;
         V sums[Count];
         for (int k = 0; k < Count; ++k) sums[k] = L::load(row.bias + half * N);
-        for (int i = 0; i < row.span_count; ++i) {
-            const TapSpan &span = row.spans[i];
-            const std::int64_t pixel = first * stride + span.column * row.axis.dilation;
-            const std::int64_t at = pixel * 2 * N + half * N;
-            const float *weights =
-                row.weights + span.row * row.weight_row + span.column * 2 * N + half * N;
-            const float *const *rows = row.rows + span.row, *const *end = rows + span.rows;
-            for (; rows < end; ++rows, weights += row.weight_row) {
-                const float *from = *rows + at;
-                if constexpr (InGroups) {
-                    add_group<Count>(row, from, weights, span.columns, sums);
-                } else if constexpr (Taps > 0) {
-                    add_row<Count>(from, weights, sums);
-                } else {
-                    add_taps<Count>(from, weights, row.axis, span.columns, sums);
+        for (std::int64_t down = 0; down < row.down; ++down, weights += row.weight_row) {
+            const float *from = row.rows[down] + first * stride * 2 * N + half * N;
+            if constexpr (InGroups) {
+                typename L::Mask channel = L::counted() & static_cast<std::int32_t>(-row.group);
+                const float *own = weights;
+                for (std::int64_t i = 0; i < row.group; ++i, channel += 1) {
+                    add_channel<Count>(from, own, row.axis, channel, sums);
+                    own += row.weight_channel;
                 }
+            } else if constexpr (Taps > 0) {
+                add_row<Count>(from, weights, sums);
+            } else {
+                add_taps<Count>(from, weights, row.axis, sums);
             }
         }
         Results<N, T>::template put<Count>(row, sums, first, half);
@@ -161,7 +147,7 @@ struct DepthwiseRows {
     template <bool InGroups>
     static void run(const DepthwiseRow &row) {
         const std::int64_t blocks = (row.count + kBlock - 1) / kBlock;
-        for (int half = row.first_half; half < row.half_end && half * N < row.lanes; ++half) {
+        for (int half = 0; half * N < row.lanes; ++half) {
             for (std::int64_t i = 0; i < blocks; ++i) {
                 const std::int64_t first = row.count * i / blocks;
                 some<kBlock, InGroups>(row, first, half, row.count * (i + 1) / blocks - first);
@@ -290,7 +276,6 @@ struct Gather {
         for (std::int64_t i = 0; i < pixels.count; ++i, from += pixels.pixel, to += 2 * N) {
             // The next row is read after the results of this row.
             __builtin_prefetch(from + pixels.row);
-            if (lanes > N) __builtin_prefetch(from + pixels.row + pixels.half);
             L::store(to, vector(from, lanes));
             L::store(to + N, lanes > N ? vector(from + pixels.half, lanes - N) : typename L::V{});
         }

@@ -163,8 +163,7 @@ void TransposedDepthwise::compute_row(const Call &call, std::int64_t image, std:
     }
     DepthwiseRow work{};
     work.rows = shifted;
-    work.half_end = 2;
-    work.span_count = 1;
+    work.down = down.taps;
     work.bias = call.zeros;
     work.pixel = result_.pixel * o.window[1].stride;
     work.half = result_.chunk;
@@ -176,8 +175,6 @@ void TransposedDepthwise::compute_row(const Call &call, std::int64_t image, std:
         const std::int64_t taps = (across.taps - 1) * dilation(1);
         const std::int64_t column = across.taps > 0 ? left_ + across.source - taps : 0;
         for (std::int64_t i = 0; i < down.taps; ++i) shifted[i] = rows[i] + column * wide;
-        const TapSpan all{0, down.taps, 0, across.taps};
-        work.spans = &all;
         work.axis = {across.taps, 1, dilation(1)};
         work.weight_row = across.taps * wide;
         work.weights = call.packed + pair * packed_count_ + before * wide;

@@ -2,8 +2,7 @@
 
 Mixed convolutions have windows of several sizes (MixNet, Tan and Le, arXiv:1907.09595), and
 exporters write groups as branches. One convolution needs neither copies of the slices nor of the
-results. Windows of different sizes become parts of the largest one. A slice that is joined as it is
-(InceptionNeXt, Yu et al., arXiv:2303.16900) counts as a convolution of 1x1 with weights of one.
+results. Windows of different sizes become parts of the largest one.
 """
 
 from __future__ import annotations
@@ -31,13 +30,12 @@ _BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """A convolution of some channels of a value, or these channels.
+    """A convolution of some channels of a value.
 
     Attributes:
-        node: the convolution, or the slice.
+        node: the convolution.
         source: the value.
         first: its first channel that is read.
-        groups: of the convolution.
         weights: of the convolution.
         bias: of the convolution; zeros if it has none.
     """
@@ -45,14 +43,12 @@ class _Branch:
     node: Node
     source: str
     first: int
-    groups: int
     weights: Array
     bias: Array
 
     @property
-    def is_conv(self) -> bool:
-        """Whether it computes anything."""
-        return self.node.op == "conv"
+    def groups(self) -> int:
+        return self.node.int_attr("groups", 1)
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -77,8 +73,6 @@ class _Branch:
 def _branch(rewriter: Rewriter, name: str) -> _Branch | str:
     """Return a piece of a concat as a branch, or why it is none."""
     node = rewriter.producer(name)
-    if node is not None and node.op == "slice":
-        return _slice(rewriter, node)
     if node is None or node.op != "conv" or node.post_ops or is_turned(node) or node.get(PARTS):
         return f"{name!r} is not the result of a convolution alone"
     if rewriter.only_reader(name) is None:
@@ -86,38 +80,16 @@ def _branch(rewriter: Rewriter, name: str) -> _Branch | str:
     cut = rewriter.producer(node.inputs[0])
     if cut is None or cut.op != "slice":
         return f"{node.name!r} reads no slice"
-    first = _first_channel(rewriter, cut)
-    if isinstance(first, str):
-        return first
-    weights, bias = (_parameter(rewriter, node, index) for index in (1, 2))
-    if weights is None or (bias is None and any(node.inputs[2:])):
-        return f"{node.name!r} has parameters that are not known, or not float32"
-    zeros = np.zeros(weights.shape[0], np.float32)
-    groups = node.int_attr("groups", 1)
-    return _Branch(node, cut.inputs[0], first, groups, weights, zeros if bias is None else bias)
-
-
-def _slice(rewriter: Rewriter, cut: Node) -> _Branch | str:
-    """Return a slice as a branch whose results are its elements, or why it is none."""
-    first = _first_channel(rewriter, cut)
-    if isinstance(first, str):
-        return first
-    value = rewriter.value(cut.outputs[0])
-    if value.dtype.name != "float32":
-        return f"{cut.name!r} is not float32"
-    channels = value.shape[1]
-    ones, zeros = np.ones((channels, 1, 1, 1), np.float32), np.zeros(channels, np.float32)
-    return _Branch(cut, cut.inputs[0], first, channels, ones, zeros)
-
-
-def _first_channel(rewriter: Rewriter, cut: Node) -> int | str:
-    """Return the first channel of a slice, or why it is no slice of channels."""
     shape = rewriter.value(cut.inputs[0]).shape
     starts, lengths, steps = slice_bounds(cut, shape)
     others = all(length == shape[axis] for axis, length in enumerate(lengths) if axis != 1)
     if len(shape) != _IMAGE or not others or set(steps) != {1}:
         return f"{cut.name!r} is no slice of the channels of images"
-    return starts[1]
+    weights, bias = (_parameter(rewriter, node, index) for index in (1, 2))
+    if weights is None or (bias is None and any(node.inputs[2:])):
+        return f"{node.name!r} has parameters that are not known, or not float32"
+    zeros = np.zeros(weights.shape[0], np.float32)
+    return _Branch(node, cut.inputs[0], starts[1], weights, zeros if bias is None else bias)
 
 
 def _parameter(rewriter: Rewriter, node: Node, index: int) -> Array | None:
@@ -183,14 +155,14 @@ def _merged(rewriter: Rewriter, concat: Node, branches: list[_Branch]) -> Node:
         piece = np.zeros((*branch.weights.shape[:2], *window), np.float32)
         piece[..., top : top + rows, left : left + columns] = branch.weights
         pieces.append(piece)
-    first = next(branch for branch in branches if branch.is_conv)
+    first = branches[0]
     attrs: dict[str, Attr] = dict(first.node.attrs)
     attrs |= {"groups": sum(branch.groups for branch in branches), "pads": pads}
     if any(branch.weights.shape[2:] != window for branch in branches):
         attrs[PARTS] = tuple(parts)
     data = np.concatenate(pieces), np.concatenate([branch.bias for branch in branches])
     names = [rewriter.add_constant(first.node.inputs[1], data[0])]
-    if any(branch.is_conv and any(branch.node.inputs[2:]) for branch in branches):
+    if any(any(branch.node.inputs[2:]) for branch in branches):
         names.append(rewriter.add_constant(f"{first.node.inputs[1]}.bias", data[1]))
     inputs = (first.source, *names)
     return Node(first.node.name, "conv", inputs, concat.outputs, tuple(sorted(attrs.items())))
@@ -219,16 +191,14 @@ def merge_groups(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
             continue
         found = [_branch(rewriter, name) for name in node.inputs]
         branches = [item for item in found if isinstance(item, _Branch)]
-        if not any(branch.is_conv for branch in branches):
-            continue
         reasons = [item for item in found if isinstance(item, str)]
         reason = reasons[0] if reasons else _why_apart(rewriter, branches)
-        if reason:
+        if branches and reason:
             refusals.append(Refusal("merge_groups", node.name, reason))
+        if reason:
             continue
         merged = _merged(rewriter, node, branches)
         for branch in branches:
-            if branch.is_conv:
-                rewriter.remove(branch.node)
+            rewriter.remove(branch.node)
         rewriter.replace(node, merged)
     return rewriter.finish(), tuple(refusals)

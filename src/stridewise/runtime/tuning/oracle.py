@@ -44,6 +44,8 @@ _HOPELESS = 3.0
 """Kernels that should take this many times as long as a competitor are measured last."""
 
 
+_MOVES = frozenset({"concat", "reorder"})
+"""Kernels that only move elements. Concatenations may be reorders of their pieces, too."""
 _LINE = 64
 _MOVED_LINE_NS, _MOVED_STEP_NS = 3.0, 1000.0
 """What a reorder takes longer in a network than alone: for each cache line of its operands, and in
@@ -212,7 +214,7 @@ def in_place(costs: Mapping[KernelSpec, Known], threads: int) -> dict[KernelSpec
         return dict(costs)
     most, found = cache_nbytes(3), dict(costs)
     for spec, known in costs.items():
-        if spec.kind == "reorder" and not isinstance(known, Refusal):
+        if spec.kind in _MOVES and not isinstance(known, Refusal):
             more = _MOVED_STEP_NS + _MOVED_LINE_NS * min(spec.nbytes, most) / _LINE
             found[spec] = tuple(replace(cost, cost_ns=cost.cost_ns + more) for cost in known)
     return found

@@ -76,6 +76,17 @@ def group_norm(rng: Rng) -> Case:
     return Case([x, *given], nodes, {"groups": groups, "epsilon": 1e-3}, constants, rtol=1e-5)
 
 
+def linear(rng: Rng) -> Case:
+    slope, shift = rng.standard_normal(2).astype(F32)
+    nodes: list[tuple[str, Sequence[str], dict[str, Any]]] = [
+        ("Mul", ["x0", "slope"], {}),
+        ("Add", ["y0", "shift"], {}),
+    ]
+    constants = {"slope": np.array(slope), "shift": np.array(shift)}
+    attrs: dict[str, Attr] = {"alpha": float(slope), "beta": float(shift)}
+    return Case([image(rng)], nodes, attrs, constants, rtol=1e-5)
+
+
 def prelu(rng: Rng) -> Case:
     x = image(rng, 2)
     n, c, h, w = x.shape
@@ -116,6 +127,7 @@ NORM_CASES: dict[str, Make] = {
     "gelu_tanh": activation("Gelu", {}, [], approximate="tanh"),
     "group_norm": group_norm,
     "layer_norm": layer_norm,
+    "linear": linear,
     "max_pool_indices": max_pool_indices,
     "max_unpool": max_unpool,
     "mish": activation("Mish", {}, []),

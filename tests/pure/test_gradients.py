@@ -95,6 +95,7 @@ def test_functions_of_one_operand(op):
         "power": {"alpha": 2.5},
         "swish": {"alpha": 1.5},
         "celu": {"alpha": 1.7},
+        "linear": {"alpha": -1.5, "beta": 0.25},
     }.get(op, {})
     b = Net()
     check(*b.case(b.op(op, [b.draw(3, 7, low=low, high=high)], attrs)))

@@ -91,7 +91,7 @@ def _computed_scale() -> Graph:
 
 _STEPS = (
     ("celu", {"alpha": 1.5}), ("gelu_tanh", {}), ("mish", {}), ("selu", {}),
-    ("selu", {"alpha": 0.5, "beta": 2.0}),
+    ("selu", {"alpha": 0.5, "beta": 2.0}), ("linear", {"alpha": -0.5, "beta": 2.0}),
 )  # fmt: skip
 
 

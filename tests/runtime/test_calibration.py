@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stridewise as sw
-from stridewise.graph import Graph
+from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.passes import passes_for, simplify
 from stridewise.planner import derive
@@ -30,9 +30,10 @@ from stridewise.runtime.tuning.cost_file import cache_path
 from stridewise.runtime.tuning.doubts import doubts
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.layers import LAYERS, layers, sizes_of
-from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle
+from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle, in_place
 from stridewise.runtime.tuning.trained_layers import TRAINED
-from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.cost import KernelCost
+from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 from stridewise.targets.onednn.traits import traits_of
@@ -331,6 +332,33 @@ def test_doubts_compare_a_kernel_of_two_nodes_with_two_kernels(inputs: int, side
     assert {"expand_depthwise", "convolution", "depthwise"} <= kinds
     # One node alone always takes less than both.
     assert doubts([plan], dict.fromkeys(kernels, 1e-9)) == []
+
+
+@given(
+    st.lists(st.sampled_from([1, 7, 16, 56, 300]), min_size=4, max_size=4),
+    st.integers(2, 64),
+    st.floats(1.0, 1e9),
+)
+def test_reorders_cost_more_where_several_threads_compute(
+    dims: list[int], threads: int, cost_ns: float
+):
+    memories = [MemorySpec(tuple(dims), tag) for tag in ("abcd", "acdb")]
+    sides = (("src", memories[0]), ("dst", memories[1]))
+    moved, computed = KernelSpec("reorder", sides), KernelSpec("eltwise", sides)
+    costs = {spec: (KernelCost(cost_ns, "", "measured"),) for spec in (moved, computed)}
+    assert in_place(costs, 1) == costs
+    found = in_place(costs, threads)
+    assert found[computed] == costs[computed]
+    one, larger = found[moved], KernelSpec("reorder", tuple((r, wider(m)) for r, m in sides))
+    assert not isinstance(one, Refusal)
+    assert one[0].cost_ns > cost_ns
+    two = in_place({larger: costs[moved]}, threads)[larger]
+    assert not isinstance(two, Refusal)
+    assert two[0].cost_ns >= one[0].cost_ns
+
+
+def wider(memory: MemorySpec) -> MemorySpec:
+    return dataclasses.replace(memory, dims=(2 * memory.dims[0], *memory.dims[1:]))
 
 
 def kernels_of_plan(plan: Plan) -> list[KernelSpec]:

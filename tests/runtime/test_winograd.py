@@ -86,7 +86,7 @@ _ACTIVATIONS = {
     "relu": (0.0, 0.0), "leaky_relu": (0.1, 0.0), "clip": (-0.5, 0.75), "sigmoid": (0, 0),
     "tanh": (0, 0), "hard_sigmoid": (0.2, 0.5), "hard_swish": (1 / 6, 0.5), "swish": (1.5, 0),
     "elu": (0.7, 0), "gelu": (0, 0), "exp": (0, 0), "abs": (0, 0),
-    "neg": (0, 0), "selu": (1.5, 0.8),
+    "neg": (0, 0), "selu": (1.5, 0.8), "linear": (-0.5, 0.8),
 }  # fmt: skip
 
 

@@ -38,12 +38,12 @@ MOST_INPUTS = 6
 """What kernels take. Longer chains become several expressions."""
 
 OPERANDS: Mapping[str, int] = {
-    **dict.fromkeys(UNARY, 1),
+    **dict.fromkeys((op for op in UNARY if op != "linear"), 1),
     **dict.fromkeys((*BINARY, *COMPARISONS, *CONNECTIVES, "pow", "prelu"), 2),
     **dict.fromkeys(("ceil", "erf", "floor", "is_nan", "logical_not", "sign"), 1),
     "where": 3,
 }
-"""The operators that may be steps, with the number of their operands."""
+"""The operators that may be steps, with the number of their operands. A linear function is two."""
 
 
 def weight(op: str) -> int:

@@ -1,11 +1,17 @@
 """Fuse activations and residual additions into the kernel that produces their operand.
 
+A product, quotient, sum or difference with one constant number is a linear function, which is fused
+after another post-op. Alone, it is left to ``fold_scale`` and to the expressions of its readers.
+
 The target decides what kernels take; see :class:`Ability`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from math import isfinite, prod
+
+import numpy as np
 
 from stridewise.graph import Graph, Node, PostOp, Refusal
 from stridewise.graph.rewrite import Rewriter
@@ -18,11 +24,46 @@ __all__ = ["fuse_post_ops"]
 LIMIT = 8
 """Post-ops per kernel; long chains cost registers."""
 
+_LINEAR = "linear"
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 
 
 def _eltwise(follower: Node) -> PostOp:
     return PostOp(follower.op, *parameters(follower))
+
+
+def _linear(rewriter: Rewriter, producer: Node, follower: Node) -> PostOp | None:
+    """Return what a follower computes with one constant number, None for all other followers."""
+    if follower.op not in ("add", "sub", "mul", "div"):
+        return None
+    result = rewriter.value(producer.outputs[0])
+    position = 1 - follower.inputs.index(result.name)
+    known = rewriter.known(follower.inputs[position])
+    if known is None or prod(known.shape) != 1 or not producer.post_ops:
+        return None
+    # A tensor on a grid may be stored as integers, which another function would prevent.
+    if rewriter.value(follower.outputs[0]).type != result.type or result.grid is not None:
+        return None
+    number = float(known.array.reshape(-1)[0])
+    if not isfinite(number) or (follower.op == "div" and (position == 0 or not number)):
+        return None
+    alpha, beta = {
+        "add": (1.0, number),
+        "sub": (1.0, -number) if position else (-1.0, number),
+        "mul": (number, 0.0),
+        "div": (1 / (number or 1.0), 0.0),
+    }[follower.op]
+    return PostOp(_LINEAR, alpha, beta)
+
+
+def _joined(posts: tuple[PostOp, ...], post: PostOp) -> tuple[PostOp, ...]:
+    """Return post-ops with one more; two linear ones in a row are one."""
+    if not posts or {posts[-1].op, post.op} != {_LINEAR}:
+        return (*posts, post)
+    first = posts[-1]
+    alpha, beta = first.alpha * post.alpha, first.beta * post.alpha + post.beta
+    fits = np.isfinite(np.array([alpha, beta]).astype(np.float32)).all()
+    return (*posts[:-1], PostOp(_LINEAR, alpha, beta)) if fits else (*posts, post)
 
 
 def _own_inputs(producer: Node) -> tuple[str, ...]:
@@ -61,6 +102,9 @@ def _post_op(
 ) -> PostOp | str:
     if len(producer.post_ops) >= LIMIT:
         return f"{producer.name!r} has {LIMIT} post-ops already"
+    linear = _linear(rewriter, producer, follower)
+    if linear is not None and _LINEAR in ability.post_ops(producer):
+        return linear
     if follower.op not in ability.post_ops(producer):
         return f"a {producer.op} kernel does not take {follower.op}"
     if OPS[follower.op].post_op == "eltwise":
@@ -77,7 +121,7 @@ def _fused(producer: Node, follower: Node, post: PostOp) -> Node:
         producer,
         inputs=inputs,
         outputs=(*follower.outputs, *producer.outputs[1:]),
-        post_ops=(*producer.post_ops, post),
+        post_ops=_joined(producer.post_ops, post),
     )
 
 

@@ -65,6 +65,7 @@ ELTWISE: dict[str, _Steps] = {
     "sqrt": _as("sqrt"),
     "abs": _as("abs"),
     "neg": lambda _a, _b: (("linear", -1.0, 0.0),),
+    "linear": _as("linear"),
     "power": lambda a, _b: (("pow", 1.0, a),),
     "reciprocal": lambda _a, _b: (("pow", 1.0, -1.0),),
     "round": _as("round"),

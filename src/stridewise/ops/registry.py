@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ __all__ = [
     "register",
     "tensor",
 ]
+
+_Fields = ParamSpec("_Fields")
 
 Array = NDArray[Any]
 Operands = Sequence[Array | None]
@@ -158,12 +160,21 @@ class OpSpec:
 OPS: dict[str, OpSpec] = {}
 
 
-def register(spec: OpSpec) -> OpSpec:
-    """Add an operator to the table; a second one of the same name is a programming error."""
-    if spec.name in OPS:
-        raise GraphError.at("operator table", expected="a new name", found=spec.name)
-    OPS[spec.name] = spec
-    return spec
+def _into_table(make: Callable[_Fields, OpSpec]) -> Callable[_Fields, None]:
+    def add(*args: _Fields.args, **kwargs: _Fields.kwargs) -> None:
+        spec = make(*args, **kwargs)
+        if spec.name in OPS:
+            raise GraphError.at("operator table", expected="a new name", found=spec.name)
+        OPS[spec.name] = spec
+
+    return add
+
+
+register = _into_table(OpSpec)
+"""Add an operator to the table; the arguments are the fields of :class:`OpSpec`.
+
+A second one of the same name is a programming error.
+"""
 
 
 def _spec_of(node: Node) -> OpSpec:

@@ -160,21 +160,25 @@ class OpSpec:
 OPS: dict[str, OpSpec] = {}
 
 
-def _into_table(make: Callable[_Fields, OpSpec]) -> Callable[_Fields, None]:
-    def add(*args: _Fields.args, **kwargs: _Fields.kwargs) -> None:
+def _adding(make: Callable[_Fields, OpSpec]) -> Callable[_Fields, None]:
+    def register(*args: _Fields.args, **kwargs: _Fields.kwargs) -> None:
+        """Add an operator to the table.
+
+        A second one of the same name is a programming error.
+
+        Args:
+            *args: the fields of :class:`OpSpec`, in order.
+            **kwargs: likewise, by name.
+        """
         spec = make(*args, **kwargs)
         if spec.name in OPS:
             raise GraphError.at("operator table", expected="a new name", found=spec.name)
         OPS[spec.name] = spec
 
-    return add
+    return register
 
 
-register = _into_table(OpSpec)
-"""Add an operator to the table; the arguments are the fields of :class:`OpSpec`.
-
-A second one of the same name is a programming error.
-"""
+register = _adding(OpSpec)
 
 
 def _spec_of(node: Node) -> OpSpec:

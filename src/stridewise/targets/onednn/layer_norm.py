@@ -11,7 +11,7 @@ from math import prod
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Refusal, Value
-from stridewise.ops.geometry import row_major, user_format
+from stridewise.ops.geometry import positions, row_major, user_format
 from stridewise.ops.layer_norm import EPSILON, normalized_axes
 from stridewise.targets.kernels import (
     Alias,
@@ -26,7 +26,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
 from stridewise.targets.onednn.memory import elementwise_formats, plain_memory
-from stridewise.targets.onednn.reductions import normalization, positions, rows
+from stridewise.targets.onednn.reductions import normalization, rows
 
 __all__ = ["FAMILY"]
 

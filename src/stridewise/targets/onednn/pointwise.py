@@ -9,7 +9,7 @@ from math import prod
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.activation import SNAPS, UNARY, parameters
-from stridewise.ops.geometry import canonical_shape, row_major, user_format
+from stridewise.ops.geometry import canonical_shape, positions, row_major, user_format
 from stridewise.ops.pointwise import OPERANDS, Step, steps
 from stridewise.targets.kernels import (
     Alias,
@@ -55,18 +55,11 @@ def aligned(operand: Value, result: Value) -> tuple[int, ...]:
     return (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
 
 
-def _permutation(result: Value, fmt: Format) -> tuple[int, ...]:
-    """Return the positions of ``fmt``'s axes in the user's order of the result."""
-    if result.origin is None:
-        return tuple(range(fmt.rank))
-    return tuple(result.origin.order.index(axis) for axis in fmt.axes)
-
-
 def bind(context: KernelContext, role: str, index: int, kind: str, fmt: Format) -> Bound | None:
     """Describe operand ``index`` beside a result stored in ``fmt``; None where it cannot be."""
     operand = context.value(context.node.inputs[index])
     result = context.value(context.node.outputs[0])
-    order = _permutation(result, fmt)
+    order = positions(result, fmt)
     shape = aligned(operand, result)
     dims = tuple(shape[position] for position in order)
     arg = Arg(role, input_of(index))

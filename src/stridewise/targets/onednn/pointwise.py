@@ -23,7 +23,7 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.activation import OWN
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import memory_of, plain_memory
 from stridewise.tensor.quantization import RANGES
 
@@ -141,8 +141,7 @@ def _refused(context: KernelContext) -> Refusal | None:
         value = context.value(name)
         known = ("float32", "bool") if context.is_constant(name) else ("float32",)
         if value.dtype.name not in known:
-            reason = f"{name!r} is {value.dtype}; the kernels are of float32"
-            return Refusal("onednn-cpu", node.name, reason)
+            return refused(node, f"{name!r} is {value.dtype}; the kernels are of float32")
     return None
 
 

@@ -102,6 +102,6 @@ sanitize: venv ## run the tests of native code under AddressSanitizer and Undefi
 		--config-settings=build-dir=build/sanitize/cmake .
 	tests/sanitize.sh $(BIN)/python build/sanitize/site $(TESTS)
 
-clean: ## remove everything that is made
+clean: ## remove all generated files
 	rm -rf $(VENV) build dist .coverage htmlcov .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

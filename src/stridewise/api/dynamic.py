@@ -87,7 +87,7 @@ class ModelSpecializer:
             leader: the plan of a program for inputs with elements that exists elsewhere.
         """
         self._job = job
-        leaders = {frozenset(): leader} if leader is not None else None
+        leaders: dict[Hashable, Plan] = {frozenset(): leader} if leader is not None else {}
         self._programs = SharedPrograms(leaders, job.memory)
 
     @classmethod

@@ -32,7 +32,7 @@ __all__ = ["calibrate"]
 @click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def calibrate(threads: int | None, seconds: float, cache_dir: Path | None, as_json: bool) -> None:
-    """Measure this machine once, so that models compile without measuring."""
+    """Measure this machine once, so that models compile quickly."""
     with measuring(as_json, "calibrating") as progress:
         found = calibration.calibrate(
             threads=threads, seconds=seconds, cache_dir=cache_dir, progress=progress

@@ -19,6 +19,6 @@ __all__ = ["capability"]
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def capability(model: Path, shapes: tuple[str, ...], as_json: bool) -> None:
-    """Show which nodes are native, and why the others need ONNX Runtime."""
+    """Show which nodes are native, and why the others are not."""
     found = models.capability(model, parse_shapes(shapes))
     click.echo(found.to_json() if as_json else str(found), nl=as_json)

@@ -289,7 +289,10 @@ def _save_picture(path: Path, asked: _Asked, fmt: Format, shape: tuple[int, ...]
 )
 @_json_option
 def show(asked: _Asked, shape: str | None, picture: Path | None, as_json: bool) -> None:
-    """Show a format, its names in other dialects, and the storage of a tensor."""
+    """Show a format and its names in other dialects.
+
+    With --shape, also show how a tensor is stored.
+    """
     if picture is not None and shape is None:
         raise click.UsageError("--svg needs --shape: a picture is one of a tensor")
     extents = None if shape is None else parse_extents(shape)

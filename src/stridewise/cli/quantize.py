@@ -87,7 +87,10 @@ def quantize(  # noqa: PLR0913 (one parameter an option)
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Make an int8 model (QDQ) that ONNX Runtime and OpenVINO load, too."""
+    """Make an int8 model (QDQ) of a float32 model.
+
+    ONNX Runtime and OpenVINO load the result, too.
+    """
     with measuring(as_json, "quantizing") as progress:
         found = quantized(
             model,

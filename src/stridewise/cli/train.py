@@ -183,12 +183,13 @@ _OPTIONS = (
 @compile_options
 @partial(with_options, _OPTIONS)
 def train(request: Request, **given: Any) -> None:
-    """Train the weights of MODEL to classify DATA: an .npz file, or a folder of images.
+    """Train the weights of MODEL to classify DATA.
 
-    The file has two arrays: x, with the shape of the model's input for any number of items, and
-    labels, integers from 0 on. The folder has a folder of images for each class. The batch size is
-    that of the model, or of --shape. Batch norms in training mode keep running statistics. In other
-    batch norms, scales and shifts are trained, and statistics stay fixed. Dropout is active.
+    DATA is an .npz file or a folder. The file has two arrays: x, the inputs, items along the first
+    axis; and labels, the classes as integers from 0 on. The folder has a folder of images for each
+    class. The batch size is that of the model, or of --shape. Batch norms in training mode keep
+    running statistics. In other batch norms, scales and shifts are trained, and statistics stay
+    fixed. Dropout is active.
 
     With --checkpoint, an interrupted training continues after its last complete epoch, and gives
     the same weights as an uninterrupted one.

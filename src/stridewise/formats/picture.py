@@ -44,7 +44,6 @@ _TALLEST = 1200
 
 _INK, _FAINT, _PAPER, _FRAME = "#1f2328", "#656d76", "#f7f7f4", "#d5d5cf"
 _SANS = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
-_MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from math import prod
 from types import MappingProxyType
 
 from stridewise.graph.constant import Array, Constant
@@ -83,6 +84,11 @@ class Rewriter:
         """Return the data of a constant value, or None for any other."""
         found = self._constants.get(name)
         return None if found is None else found.array
+
+    def scalar(self, name: str) -> float | None:
+        """Return the number that a constant of one element has, or None for any other value."""
+        found = self._constants.get(name)
+        return float(found.array.reshape(-1)[0]) if found and prod(found.shape) == 1 else None
 
     def add_constant(self, hint: str, data: Array | Constant) -> str:
         """Add a constant under a fresh name like ``hint`` and return the name."""

@@ -17,7 +17,7 @@ from stridewise.ops.attributes import each
 from stridewise.ops.backward import Gradient, Term, elementwise_rule, of_steps
 from stridewise.ops.element_types import FLOATS, NUMBERS, SIGNED, Family, computed, needs_type
 from stridewise.ops.functions import exact_erf
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register
 from stridewise.tensor.quantization import RANGES
 
 __all__ = ["SNAPS", "UNARY", "Unary", "default_parameters", "parameter_attrs", "parameters"]
@@ -241,14 +241,12 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 for _name in UNARY:
     register(
-        OpSpec(
-            _name,
-            (1, 1),
-            _infer,
-            _evaluate,
-            "elementwise",
-            post_op="eltwise",
-            attributes=each("number", *_PARAMETERS[: len(UNARY[_name].defaults)]),
-            vjp=elementwise_rule(GRADIENTS[_name], parameters),
-        )
+        _name,
+        (1, 1),
+        _infer,
+        _evaluate,
+        "elementwise",
+        post_op="eltwise",
+        attributes=each("number", *_PARAMETERS[: len(UNARY[_name].defaults)]),
+        vjp=elementwise_rule(GRADIENTS[_name], parameters),
     )

@@ -10,9 +10,9 @@ import numpy as np
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import Term, rule_of_term
 from stridewise.ops.element_types import FLOATS, NUMBERS, Family, computed, needs_type, wide
-from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
+from stridewise.ops.registry import Array, Operands, Permuted, Types, array, needs, register
 
-__all__ = ["HARDMAX", "RUNNING"]
+__all__ = ["RUNNING"]
 
 RUNNING: dict[str, tuple[Callable[..., Any], int]] = {
     "cumprod": (np.cumprod, 1),
@@ -73,25 +73,21 @@ _GRADIENTS = {"cumsum": rule_of_term(_gradient_cumsum)}
 
 for _name in RUNNING:
     register(
-        OpSpec(
-            _name,
-            (1, 1),
-            _infer,
-            _evaluate_running,
-            "same",
-            permuted=_permuted,
-            vjp=_GRADIENTS.get(_name),
-            attributes={"axis": "integer", "exclusive": "flag", "reverse": "flag"},
-        )
-    )
-HARDMAX = register(
-    OpSpec(
-        "hardmax",
+        _name,
         (1, 1),
         _infer,
-        _evaluate_hardmax,
+        _evaluate_running,
         "same",
         permuted=_permuted,
-        attributes={"axis": "integer"},
+        vjp=_GRADIENTS.get(_name),
+        attributes={"axis": "integer", "exclusive": "flag", "reverse": "flag"},
     )
+register(
+    "hardmax",
+    (1, 1),
+    _infer,
+    _evaluate_hardmax,
+    "same",
+    permuted=_permuted,
+    attributes={"axis": "integer"},
 )

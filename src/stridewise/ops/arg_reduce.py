@@ -10,7 +10,7 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
 from stridewise.ops.element_types import NUMBERS, needs_type, wide
-from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
+from stridewise.ops.registry import Array, Operands, Permuted, Types, array, needs, register
 
 __all__ = ["POSITIONS"]
 
@@ -46,13 +46,11 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
 
 for _name in POSITIONS:
     register(
-        OpSpec(
-            _name,
-            (1, 1),
-            _infer,
-            _evaluate,
-            "keepdims",
-            permuted=_permuted,
-            attributes={"axis": "integer", "keepdims": "flag", "last": "flag"},
-        )
+        _name,
+        (1, 1),
+        _infer,
+        _evaluate,
+        "keepdims",
+        permuted=_permuted,
+        attributes={"axis": "integer", "keepdims": "flag", "last": "flag"},
     )

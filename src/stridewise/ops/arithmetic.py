@@ -20,9 +20,9 @@ from stridewise.ops.element_types import (
     computed,
     needs_type,
 )
-from stridewise.ops.registry import Array, Backward, Operands, OpSpec, Types, array, needs, register
+from stridewise.ops.registry import Array, Backward, Operands, Types, array, needs, register
 
-__all__ = ["BITWISE", "BIT_SHIFT", "MOD", "POW"]
+__all__ = ["BITWISE"]
 
 BITWISE = {
     "bitwise_and": np.bitwise_and,
@@ -104,20 +104,16 @@ def _vjp_pow(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ..
     return of_base, (dy * logarithm).sum_to(exponent.shape).name
 
 
-POW = register(OpSpec("pow", (2, 2), _infer_pow, _evaluate_pow, "elementwise", vjp=_vjp_pow))
-MOD = register(
-    OpSpec("mod", (2, 2), _infer_mod, _evaluate_mod, "elementwise", attributes={"fmod": "flag"})
-)
+register("pow", (2, 2), _infer_pow, _evaluate_pow, "elementwise", vjp=_vjp_pow)
+register("mod", (2, 2), _infer_mod, _evaluate_mod, "elementwise", attributes={"fmod": "flag"})
 for _name in BITWISE:
-    register(OpSpec(_name, (2, 2), _infer_integers, _evaluate_bitwise, "elementwise"))
-register(OpSpec("bitwise_not", (1, 1), _infer_not, _evaluate_not, "elementwise"))
-BIT_SHIFT = register(
-    OpSpec(
-        "bit_shift",
-        (2, 2),
-        _infer_shift,
-        _evaluate_shift,
-        "elementwise",
-        attributes={"direction": "text"},
-    )
+    register(_name, (2, 2), _infer_integers, _evaluate_bitwise, "elementwise")
+register("bitwise_not", (1, 1), _infer_not, _evaluate_not, "elementwise")
+register(
+    "bit_shift",
+    (2, 2),
+    _infer_shift,
+    _evaluate_shift,
+    "elementwise",
+    attributes={"direction": "text"},
 )

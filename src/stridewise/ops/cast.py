@@ -7,9 +7,7 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import rule_of_term
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register, tensor
-
-__all__ = ["CAST"]
+from stridewise.ops.registry import Array, Operands, Types, array, register, tensor
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -24,6 +22,4 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 _vjp = rule_of_term(lambda _node, x, _y, dy: dy.of("cast", to=x.type.dtype.name))
 
-CAST = register(
-    OpSpec("cast", (1, 1), _infer, _evaluate, "elementwise", vjp=_vjp, attributes={"to": "dtype"})
-)
+register("cast", (1, 1), _infer, _evaluate, "elementwise", vjp=_vjp, attributes={"to": "dtype"})

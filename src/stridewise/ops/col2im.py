@@ -9,9 +9,7 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.attributes import WINDOW, each
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["COL2IM"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 
 def _windows(node: Node) -> tuple[tuple[int, ...], ...]:
@@ -67,13 +65,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result[(slice(None), slice(None), *inner)],)
 
 
-COL2IM = register(
-    OpSpec(
-        "col2im",
-        (1, 1),
-        _infer,
-        _evaluate,
-        "interrupt",
-        attributes={**each("integers", "image", "block"), **WINDOW},
-    )
+register(
+    "col2im",
+    (1, 1),
+    _infer,
+    _evaluate,
+    "interrupt",
+    attributes={**each("integers", "image", "block"), **WINDOW},
 )

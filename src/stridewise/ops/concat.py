@@ -12,7 +12,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -20,8 +19,6 @@ from stridewise.ops.registry import (
     register,
     tensor,
 )
-
-__all__ = ["CONCAT"]
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -60,15 +57,13 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return tuple(found)
 
 
-CONCAT = register(
-    OpSpec(
-        "concat",
-        (1, None),
-        _infer,
-        _evaluate,
-        "same",
-        permuted=_permuted,
-        vjp=_vjp,
-        attributes={"axis": "integer"},
-    )
+register(
+    "concat",
+    (1, None),
+    _infer,
+    _evaluate,
+    "same",
+    permuted=_permuted,
+    vjp=_vjp,
+    attributes={"axis": "integer"},
 )

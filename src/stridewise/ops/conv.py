@@ -16,7 +16,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
@@ -24,16 +23,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = [
-    "ATTRIBUTES",
-    "CONV",
-    "CONV_WEIGHT_GRADIENT",
-    "PARTS",
-    "parts",
-    "transposed_pads",
-    "window_extent",
-    "within_parts",
-]
+__all__ = ["ATTRIBUTES", "PARTS", "parts", "transposed_pads", "window_extent", "within_parts"]
 
 PARTS = "parts"
 """The attribute that says which part of the window each channel has; see :func:`parts`."""
@@ -252,26 +242,22 @@ def _vjp_weight_gradient(node: Node, gradients: Sequence[str], b: Backward) -> t
 
 ATTRIBUTES: Attributes = {"groups": "integer", **WINDOW}
 
-CONV = register(
-    OpSpec(
-        "conv",
-        (2, 3),
-        _infer,
-        _evaluate,
-        "anchor",
-        vjp=_vjp,
-        attributes={**ATTRIBUTES, PARTS: "integers"},
-    )
+register(
+    "conv",
+    (2, 3),
+    _infer,
+    _evaluate,
+    "anchor",
+    vjp=_vjp,
+    attributes={**ATTRIBUTES, PARTS: "integers"},
 )
-CONV_WEIGHT_GRADIENT = register(
-    OpSpec(
-        "conv_weight_gradient",
-        (2, 2),
-        _infer_weight_gradient,
-        _evaluate_weight_gradient,
-        "sources",
-        vjp=_vjp_weight_gradient,
-        attributes={**ATTRIBUTES, "kernel": "integers"},
-    )
+# The gradient of a convolution's weights, from x and dy; ``kernel`` is their spatial shape.
+register(
+    "conv_weight_gradient",
+    (2, 2),
+    _infer_weight_gradient,
+    _evaluate_weight_gradient,
+    "sources",
+    vjp=_vjp_weight_gradient,
+    attributes={**ATTRIBUTES, "kernel": "integers"},
 )
-"""The gradient of a convolution's weights, from x and dy; ``kernel`` is their spatial shape."""

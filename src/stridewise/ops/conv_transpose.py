@@ -17,15 +17,12 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
     register,
     tensor,
 )
-
-__all__ = ["CONV_TRANSPOSE"]
 
 
 def geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
@@ -123,6 +120,4 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return dx.name, dw.name, dbias.name
 
 
-CONV_TRANSPOSE = register(
-    OpSpec("conv_transpose", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp, attributes=ATTRIBUTES)
-)
+register("conv_transpose", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp, attributes=ATTRIBUTES)

@@ -12,7 +12,6 @@ from stridewise.ops.backward import rule_of_term
 from stridewise.ops.registry import (
     Array,
     Operands,
-    OpSpec,
     Types,
     VjpRule,
     array,
@@ -21,7 +20,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["DEPTH_MODES", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"]
+__all__ = ["DEPTH_MODES"]
 
 DEPTH_MODES = ("DCR", "CRD")
 """Whether the pixels of a block are the outer digits of the channels, or the inner ones."""
@@ -79,25 +78,21 @@ def _inverse(op: str) -> VjpRule:
 
 _ATTRIBUTES: Attributes = {"block": "integer", "mode": "text"}
 
-DEPTH_TO_SPACE = register(
-    OpSpec(
-        "depth_to_space",
-        (1, 1),
-        _infer_to_space,
-        _evaluate_to_space,
-        "anchor",
-        vjp=_inverse("space_to_depth"),
-        attributes=_ATTRIBUTES,
-    )
+register(
+    "depth_to_space",
+    (1, 1),
+    _infer_to_space,
+    _evaluate_to_space,
+    "anchor",
+    vjp=_inverse("space_to_depth"),
+    attributes=_ATTRIBUTES,
 )
-SPACE_TO_DEPTH = register(
-    OpSpec(
-        "space_to_depth",
-        (1, 1),
-        _infer_to_depth,
-        _evaluate_to_depth,
-        "anchor",
-        vjp=_inverse("depth_to_space"),
-        attributes=_ATTRIBUTES,
-    )
+register(
+    "space_to_depth",
+    (1, 1),
+    _infer_to_depth,
+    _evaluate_to_depth,
+    "anchor",
+    vjp=_inverse("depth_to_space"),
+    attributes=_ATTRIBUTES,
 )

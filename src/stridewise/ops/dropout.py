@@ -16,7 +16,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
@@ -24,7 +23,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["DROPOUT", "WORD_BITS", "counter"]
+__all__ = ["WORD_BITS", "counter"]
 
 WORD_BITS = 24
 """Bits of one number of a counter, which float32 holds exactly."""
@@ -103,14 +102,12 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return (b.op("dropout", [gradients[0], node.inputs[1]], dict(node.attrs)),)
 
 
-DROPOUT = register(
-    OpSpec(
-        "dropout",
-        (1, 2),
-        _infer,
-        _evaluate,
-        "data",
-        attributes={"share": "number", "stream": "integer"},
-        vjp=_vjp,
-    )
+register(
+    "dropout",
+    (1, 2),
+    _infer,
+    _evaluate,
+    "data",
+    attributes={"share": "number", "stream": "integer"},
+    vjp=_vjp,
 )

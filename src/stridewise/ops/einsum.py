@@ -13,9 +13,9 @@ import numpy as np
 from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.element_types import NUMBERS, needs_type
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register
 
-__all__ = ["EINSUM", "Terms", "parse_equation"]
+__all__ = ["Terms", "parse_equation"]
 
 _ELLIPSIS = "..."
 
@@ -119,6 +119,4 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         return (np.asarray(result).astype(dtype),)
 
 
-EINSUM = register(
-    OpSpec("einsum", (1, None), _infer, _evaluate, "interrupt", attributes={"equation": "text"})
-)
+register("einsum", (1, None), _infer, _evaluate, "interrupt", attributes={"equation": "text"})

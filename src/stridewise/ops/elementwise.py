@@ -13,7 +13,7 @@ import numpy as np
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import Term
 from stridewise.ops.element_types import NUMBERS, broadcast, computed
-from stridewise.ops.registry import Array, Backward, Operands, OpSpec, Types, array, register
+from stridewise.ops.registry import Array, Backward, Operands, Types, array, register
 
 __all__ = ["BINARY"]
 
@@ -80,4 +80,4 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 
 for _name in BINARY:
-    register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise", post_op="binary", vjp=_vjp))
+    register(_name, (2, 2), _infer, _evaluate, "elementwise", post_op="binary", vjp=_vjp)

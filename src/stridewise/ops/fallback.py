@@ -8,7 +8,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
 from stridewise.graph import ForeignPart, Graph, Node, TensorType
 from stridewise.ops.attributes import each
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register
 
 __all__ = ["FALLBACK", "OP", "foreign_nbytes", "foreign_part", "parse_type"]
 
@@ -74,14 +74,12 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 FALLBACK = register(
-    OpSpec(
-        name=OP,
-        arity=(0, None),
-        infer=_infer,
-        evaluate=_evaluate,
-        origin="interrupt",
-        attributes={"part": "part", **each("texts", "nodes", "operators", "reasons", "types")},
-    )
+    name=OP,
+    arity=(0, None),
+    infer=_infer,
+    evaluate=_evaluate,
+    origin="interrupt",
+    attributes={"part": "part", **each("texts", "nodes", "operators", "reasons", "types")},
 )
 """Inputs and outputs are those of the foreign part. Attributes: ``part``; ``nodes`` and
 ``operators``, its content; ``reasons``, why its nodes are not native; ``types`` of the outputs."""

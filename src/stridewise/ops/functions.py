@@ -13,7 +13,7 @@ import numpy as np
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import Gradient, elementwise_rule, of_steps
 from stridewise.ops.element_types import FLOATS, NUMBERS, Family, computed, needs_type
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
+from stridewise.ops.registry import Array, Operands, Types, array, register
 
 __all__ = ["FUNCTIONS", "exact_erf"]
 
@@ -74,4 +74,4 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 for _name in FUNCTIONS:
     _rule = elementwise_rule(GRADIENTS[_name], lambda _: (0.0, 0.0))
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "elementwise", vjp=_rule))
+    register(_name, (1, 1), _infer, _evaluate, "elementwise", vjp=_rule)

@@ -17,7 +17,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
@@ -25,16 +24,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = [
-    "GATHER",
-    "GATHER_ELEMENTS",
-    "GATHER_ND",
-    "checked_indices",
-    "element_index",
-    "fits_elements",
-    "index_type",
-    "nd_index",
-]
+__all__ = ["checked_indices", "element_index", "fits_elements", "index_type", "nd_index"]
 
 
 def index_type(node: Node, types: Types, index: int) -> TensorType:
@@ -194,35 +184,24 @@ def _evaluate_nd(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (data[nd_index(node, indices, data.shape, node.int_attr("batch_dims", 0))],)
 
 
-GATHER = register(
-    OpSpec(
-        "gather",
-        (2, 2),
-        _infer_gather,
-        _evaluate_gather,
-        "interrupt",
-        vjp=_vjp_gather,
-        attributes={"axis": "integer"},
-    )
+register(
+    "gather",
+    (2, 2),
+    _infer_gather,
+    _evaluate_gather,
+    "interrupt",
+    vjp=_vjp_gather,
+    attributes={"axis": "integer"},
 )
-GATHER_ELEMENTS = register(
-    OpSpec(
-        "gather_elements",
-        (2, 2),
-        _infer_elements,
-        _evaluate_elements,
-        "same",
-        vjp=_vjp_elements,
-        attributes={"axis": "integer"},
-    )
+register(
+    "gather_elements",
+    (2, 2),
+    _infer_elements,
+    _evaluate_elements,
+    "same",
+    vjp=_vjp_elements,
+    attributes={"axis": "integer"},
 )
-GATHER_ND = register(
-    OpSpec(
-        "gather_nd",
-        (2, 2),
-        _infer_nd,
-        _evaluate_nd,
-        "interrupt",
-        attributes={"batch_dims": "integer"},
-    )
+register(
+    "gather_nd", (2, 2), _infer_nd, _evaluate_nd, "interrupt", attributes={"batch_dims": "integer"}
 )

@@ -19,6 +19,7 @@ __all__ = [
     "canonical_shape",
     "converted",
     "positional",
+    "positions",
     "reshape_groups",
     "row_major",
     "storage_shape",
@@ -52,6 +53,13 @@ def canonical_shape(value: Value, fmt: Format) -> tuple[int, ...]:
     if value.origin is None:
         return value.shape
     return tuple(value.shape[value.origin.order.index(axis)] for axis in fmt.axes)
+
+
+def positions(value: Value, fmt: Format) -> tuple[int, ...]:
+    """Return the user's position of each axis of a format."""
+    if value.origin is None:
+        return tuple(range(fmt.rank))
+    return tuple(value.origin.order.index(axis) for axis in fmt.axes)
 
 
 def storage_shape(value: Value, fmt: Format) -> tuple[int, ...]:

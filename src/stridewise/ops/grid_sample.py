@@ -11,9 +11,9 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
-__all__ = ["AFFINE_GRID", "BORDERS", "GRID_MODES", "GRID_SAMPLE"]
+__all__ = ["BORDERS", "GRID_MODES"]
 
 GRID_MODES = ("linear", "nearest", "cubic")
 BORDERS = ("zeros", "border", "reflection")
@@ -155,23 +155,19 @@ def _evaluate_affine(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (grid.astype(theta.dtype).reshape(len(theta), *dims, len(dims)),)
 
 
-GRID_SAMPLE = register(
-    OpSpec(
-        "grid_sample",
-        (2, 2),
-        _infer_sample,
-        _evaluate_sample,
-        "interrupt",
-        attributes={"mode": "text", "border": "text", "align_corners": "flag"},
-    )
+register(
+    "grid_sample",
+    (2, 2),
+    _infer_sample,
+    _evaluate_sample,
+    "interrupt",
+    attributes={"mode": "text", "border": "text", "align_corners": "flag"},
 )
-AFFINE_GRID = register(
-    OpSpec(
-        "affine_grid",
-        (1, 1),
-        _infer_affine,
-        _evaluate_affine,
-        "interrupt",
-        attributes={"size": "integers", "align_corners": "flag"},
-    )
+register(
+    "affine_grid",
+    (1, 1),
+    _infer_affine,
+    _evaluate_affine,
+    "interrupt",
+    attributes={"size": "integers", "align_corners": "flag"},
 )

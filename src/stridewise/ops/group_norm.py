@@ -16,15 +16,12 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
     register,
     tensor,
 )
-
-__all__ = ["GROUP_NORM"]
 
 EPSILON = 1e-5
 
@@ -80,14 +77,12 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return dx.reshape(x.shape).name, of_scale.name, of_shift.name
 
 
-GROUP_NORM = register(
-    OpSpec(
-        "group_norm",
-        (1, 3),
-        _infer,
-        _evaluate,
-        "anchor",
-        vjp=_vjp,
-        attributes={"groups": "integer", "epsilon": "number"},
-    )
+register(
+    "group_norm",
+    (1, 3),
+    _infer,
+    _evaluate,
+    "anchor",
+    vjp=_vjp,
+    attributes={"groups": "integer", "epsilon": "number"},
 )

@@ -15,7 +15,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -23,8 +22,6 @@ from stridewise.ops.registry import (
     register,
     tensor,
 )
-
-__all__ = ["LAYER_NORM"]
 
 EPSILON = 1e-5
 
@@ -101,15 +98,13 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return normalization_gradient(dy, normal, inverse, axes).name, *found
 
 
-LAYER_NORM = register(
-    OpSpec(
-        "layer_norm",
-        (1, 3),
-        _infer,
-        _evaluate,
-        "data",
-        permuted=_permuted,
-        vjp=_vjp,
-        attributes={"axes": "integers", "epsilon": "number"},
-    )
+register(
+    "layer_norm",
+    (1, 3),
+    _infer,
+    _evaluate,
+    "data",
+    permuted=_permuted,
+    vjp=_vjp,
+    attributes={"axes": "integers", "epsilon": "number"},
 )

@@ -24,7 +24,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
@@ -32,7 +31,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["COMPARISONS", "CONNECTIVES", "WHERE"]
+__all__ = ["COMPARISONS", "CONNECTIVES"]
 
 _Binary = Callable[[Array, Array], Array]
 
@@ -93,18 +92,16 @@ def _evaluate_where(_node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 for _name in _BINARY:
-    register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise"))
-register(OpSpec("logical_not", (1, 1), _infer_not, _evaluate_not, "elementwise"))
-register(OpSpec("is_nan", (1, 1), _infer_test, _evaluate_is_nan, "elementwise"))
+    register(_name, (2, 2), _infer, _evaluate, "elementwise")
+register("logical_not", (1, 1), _infer_not, _evaluate_not, "elementwise")
+register("is_nan", (1, 1), _infer_test, _evaluate_is_nan, "elementwise")
 register(
-    OpSpec(
-        "is_inf",
-        (1, 1),
-        _infer_test,
-        _evaluate_is_inf,
-        "elementwise",
-        attributes={"positive": "flag", "negative": "flag"},
-    )
+    "is_inf",
+    (1, 1),
+    _infer_test,
+    _evaluate_is_inf,
+    "elementwise",
+    attributes={"positive": "flag", "negative": "flag"},
 )
 
 
@@ -117,6 +114,4 @@ def _vjp_where(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, 
     return "", chosen.name, other.name
 
 
-WHERE = register(
-    OpSpec("where", (3, 3), _infer_where, _evaluate_where, "elementwise", vjp=_vjp_where)
-)
+register("where", (3, 3), _infer_where, _evaluate_where, "elementwise", vjp=_vjp_where)

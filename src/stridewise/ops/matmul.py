@@ -20,7 +20,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
@@ -28,7 +27,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["MATMUL", "turned"]
+__all__ = ["turned"]
 
 BIAS = 2
 MATRIX = 2  # rank of a matrix
@@ -134,17 +133,15 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return of_a.name, of_b.name, dbias.name
 
 
-MATMUL = register(
-    OpSpec(
-        "matmul",
-        (2, 3),
-        _infer,
-        _evaluate,
-        "interrupt",
-        vjp=_vjp,
-        attributes={
-            **each("flag", "trans_a", "trans_b"),
-            **each("integers", "perm_a", "perm_b", "perm"),
-        },
-    )
+register(
+    "matmul",
+    (2, 3),
+    _infer,
+    _evaluate,
+    "interrupt",
+    vjp=_vjp,
+    attributes={
+        **each("flag", "trans_a", "trans_b"),
+        **each("integers", "perm_a", "perm_b", "perm"),
+    },
 )

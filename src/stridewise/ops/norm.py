@@ -18,15 +18,12 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
     register,
     tensor,
 )
-
-__all__ = ["BATCH_NORM", "BATCH_NORM_GRADIENT", "LRN", "SCALE_SHIFT"]
 
 
 def _infer_scale_shift(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -184,52 +181,39 @@ def _evaluate_batch_norm_gradient(node: Node, operands: Operands) -> tuple[Array
 _UNMASKED = 5
 """Inputs of a gradient that counts everywhere."""
 
-SCALE_SHIFT = register(
-    OpSpec(
-        "scale_shift",
-        (3, 3),
-        _infer_scale_shift,
-        _evaluate_scale_shift,
-        "anchor",
-        vjp=_vjp_scale_shift,
-    )
+register(
+    "scale_shift", (3, 3), _infer_scale_shift, _evaluate_scale_shift, "anchor", vjp=_vjp_scale_shift
 )
-BATCH_NORM = register(
-    OpSpec(
-        "batch_norm",
-        (3, 3),
-        _infer_batch_norm,
-        _evaluate_batch_norm,
-        "anchor",
-        attributes={"epsilon": "number", RUNNING: "texts"},
-        vjp=_vjp_batch_norm,
-    )
+# Attributes ``epsilon`` and ``running``: the states that keep the statistics, for the graph of
+# inference. Inputs: x, scale, shift. Outputs: y, mean and variance of each channel.
+register(
+    "batch_norm",
+    (3, 3),
+    _infer_batch_norm,
+    _evaluate_batch_norm,
+    "anchor",
+    attributes={"epsilon": "number", RUNNING: "texts"},
+    vjp=_vjp_batch_norm,
 )
-"""Attributes ``epsilon`` and ``running``: the states that keep the statistics, for the graph of
-inference. Inputs: x, scale, shift. Outputs: y, mean and variance of each channel."""
-BATCH_NORM_GRADIENT = register(
-    OpSpec(
-        "batch_norm_gradient",
-        (5, 6),
-        _infer_batch_norm_gradient,
-        _evaluate_batch_norm_gradient,
-        "same",
-        attributes=each("number", "epsilon", "high", "low"),
-    )
+# Attribute ``epsilon``. Inputs: x, dy, scale, mean and variance of the batch. Outputs: the
+# gradients of x, scale and shift. Axis 1 has the channels, whatever the data format of the graph.
+#
+# With the shift as another input, dy counts where the result of the norm lies between the
+# attributes ``low`` and ``high``, which are infinite by default; elsewhere it is 0.
+register(
+    "batch_norm_gradient",
+    (5, 6),
+    _infer_batch_norm_gradient,
+    _evaluate_batch_norm_gradient,
+    "same",
+    attributes=each("number", "epsilon", "high", "low"),
 )
-"""Attribute ``epsilon``. Inputs: x, dy, scale, mean and variance of the batch. Outputs: the
-gradients of x, scale and shift. Axis 1 has the channels, whatever the data format of the graph.
-
-With the shift as another input, dy counts where the result of the norm lies between the attributes
-``low`` and ``high``, which are infinite by default; elsewhere it is 0."""
-LRN = register(
-    OpSpec(
-        "lrn",
-        (1, 1),
-        _infer_lrn,
-        _evaluate_lrn,
-        "anchor",
-        attributes={"size": "integer", **each("number", "alpha", "beta", "bias")},
-        vjp=rule_of_term(_gradient_lrn),
-    )
+register(
+    "lrn",
+    (1, 1),
+    _infer_lrn,
+    _evaluate_lrn,
+    "anchor",
+    attributes={"size": "integer", **each("number", "alpha", "beta", "bias")},
+    vjp=rule_of_term(_gradient_lrn),
 )

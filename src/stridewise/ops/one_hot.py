@@ -8,9 +8,7 @@ from typing import cast
 import numpy as np
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["ONE_HOT"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -36,13 +34,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (cast("Array", np.where(whole == places, on, off)).astype(values.dtype),)
 
 
-ONE_HOT = register(
-    OpSpec(
-        "one_hot",
-        (2, 2),
-        _infer,
-        _evaluate,
-        "interrupt",
-        attributes={"axis": "integer", "depth": "integer"},
-    )
+register(
+    "one_hot",
+    (2, 2),
+    _infer,
+    _evaluate,
+    "interrupt",
+    attributes={"axis": "integer", "depth": "integer"},
 )

@@ -17,7 +17,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -26,7 +25,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["PAD", "PAD_GRADIENT", "PAD_MODES", "pad_amounts", "pad_mode"]
+__all__ = ["PAD_MODES", "pad_amounts", "pad_mode"]
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 """What the border consists of, by ONNX's names, which are NumPy's too."""
@@ -148,26 +147,10 @@ def _evaluate_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 _ATTRIBUTES: Attributes = {"pads": "integers", "mode": "text", "value": "number"}
 
-PAD = register(
-    OpSpec(
-        "pad",
-        (1, 2),
-        _infer,
-        _evaluate,
-        "same",
-        permuted=_permuted,
-        vjp=_vjp,
-        attributes=_ATTRIBUTES,
-    )
+register(
+    "pad", (1, 2), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp, attributes=_ATTRIBUTES
 )
-PAD_GRADIENT = register(
-    OpSpec(
-        "pad_gradient",
-        (1, 1),
-        _infer_gradient,
-        _evaluate_gradient,
-        "interrupt",
-        attributes=_ATTRIBUTES,
-    )
+# The gradient of padding with a border made of the tensor; attributes are those of the padding.
+register(
+    "pad_gradient", (1, 1), _infer_gradient, _evaluate_gradient, "interrupt", attributes=_ATTRIBUTES
 )
-"""The gradient of padding with a border made of the tensor; attributes are those of the padding."""

@@ -20,7 +20,7 @@ from stridewise.graph import Node, TensorType
 from stridewise.ops.activation import SNAPS, UNARY, default_parameters, parameter_attrs
 from stridewise.ops.elementwise import BINARY
 from stridewise.ops.logic import COMPARISONS, CONNECTIVES
-from stridewise.ops.registry import OPS, Array, Operands, OpSpec, Types, needs, register
+from stridewise.ops.registry import OPS, Array, Operands, Types, needs, register
 
 __all__ = [
     "MOST_INPUTS",
@@ -194,13 +194,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result,)
 
 
-POINTWISE = register(
-    OpSpec(
-        "pointwise",
-        (1, MOST_INPUTS),
-        _infer,
-        _evaluate,
-        "elementwise",
-        attributes={"expression": "texts"},
-    )
+register(
+    "pointwise",
+    (1, MOST_INPUTS),
+    _infer,
+    _evaluate,
+    "elementwise",
+    attributes={"expression": "texts"},
 )

@@ -20,7 +20,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
@@ -28,16 +27,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = [
-    "AVG_POOL",
-    "AVG_POOL_GRADIENT",
-    "MAX_POOL",
-    "MAX_POOL_GRADIENT",
-    "MAX_POOL_INDICES",
-    "MAX_POOL_PLACES",
-    "MAX_POOL_PLACES_GRADIENT",
-    "MOST_PLACES",
-]
+__all__ = ["MOST_PLACES"]
 
 MOST_PLACES = 255
 """Elements of the windows whose positions kernels store as bytes."""
@@ -219,67 +209,45 @@ def _vjp_avg_gradient(node: Node, gradients: Sequence[str], b: Backward) -> tupl
 _MAXIMUM: Attributes = {"kernel": "integers", **WINDOW}
 _MEAN: Attributes = {**_MAXIMUM, "count_include_pad": "flag"}
 
-MAX_POOL = register(
-    OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", vjp=_vjp_max, attributes=_MAXIMUM)
+register("max_pool", (1, 1), _infer, _evaluate_max, "anchor", vjp=_vjp_max, attributes=_MAXIMUM)
+# The gradient of max pooling, from x and dy; attributes are those of the pooling.
+register(
+    "max_pool_gradient",
+    (2, 2),
+    _infer_max_gradient,
+    _evaluate_max_gradient,
+    "same",
+    attributes=_MAXIMUM,
 )
-MAX_POOL_GRADIENT = register(
-    OpSpec(
-        "max_pool_gradient",
-        (2, 2),
-        _infer_max_gradient,
-        _evaluate_max_gradient,
-        "same",
-        attributes=_MAXIMUM,
-    )
+register(
+    "max_pool_indices",
+    (1, 1),
+    _infer_indices,
+    _evaluate_indices,
+    "anchor",
+    attributes={**_MAXIMUM, "storage_order": "flag"},
 )
-"""The gradient of max pooling, from x and dy; attributes are those of the pooling."""
-MAX_POOL_INDICES = register(
-    OpSpec(
-        "max_pool_indices",
-        (1, 1),
-        _infer_indices,
-        _evaluate_indices,
-        "anchor",
-        attributes={**_MAXIMUM, "storage_order": "flag"},
-    )
+# Max pooling, and the position in its window of each maximum, the first of equal ones.
+#
+# Positions are whole numbers in row-major order of the window, of the type of x.
+register("max_pool_places", (1, 1), _infer_places, _evaluate_places, "anchor", attributes=_MAXIMUM)
+# The gradient of max pooling, from positions and dy; ``shape`` is that of x.
+register(
+    "max_pool_places_gradient",
+    (2, 2),
+    _infer_places_gradient,
+    _evaluate_places_gradient,
+    "same",
+    attributes={**_MAXIMUM, "shape": "integers"},
 )
-MAX_POOL_PLACES = register(
-    OpSpec(
-        "max_pool_places",
-        (1, 1),
-        _infer_places,
-        _evaluate_places,
-        "anchor",
-        attributes=_MAXIMUM,
-    )
+register("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", vjp=_vjp_avg, attributes=_MEAN)
+# The gradient of average pooling, from dy; ``shape`` is that of x, the rest is the pooling's.
+register(
+    "avg_pool_gradient",
+    (1, 1),
+    _infer_avg_gradient,
+    _evaluate_avg_gradient,
+    "same",
+    vjp=_vjp_avg_gradient,
+    attributes={**_MEAN, "shape": "integers"},
 )
-"""Max pooling, and the position in its window of each maximum, the first of equal ones.
-
-Positions are whole numbers in row-major order of the window, of the type of x.
-"""
-MAX_POOL_PLACES_GRADIENT = register(
-    OpSpec(
-        "max_pool_places_gradient",
-        (2, 2),
-        _infer_places_gradient,
-        _evaluate_places_gradient,
-        "same",
-        attributes={**_MAXIMUM, "shape": "integers"},
-    )
-)
-"""The gradient of max pooling, from positions and dy; ``shape`` is that of x."""
-AVG_POOL = register(
-    OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", vjp=_vjp_avg, attributes=_MEAN)
-)
-AVG_POOL_GRADIENT = register(
-    OpSpec(
-        "avg_pool_gradient",
-        (1, 1),
-        _infer_avg_gradient,
-        _evaluate_avg_gradient,
-        "same",
-        vjp=_vjp_avg_gradient,
-        attributes={**_MEAN, "shape": "integers"},
-    )
-)
-"""The gradient of average pooling, from dy; ``shape`` is that of x, the rest is the pooling's."""

@@ -12,15 +12,12 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
     register,
     tensor,
 )
-
-__all__ = ["PRELU"]
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -47,4 +44,4 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return above.of("where", dy, dy * slope).name, of_slope.name
 
 
-PRELU = register(OpSpec("prelu", (2, 2), _infer, _evaluate, "elementwise", vjp=_vjp))
+register("prelu", (2, 2), _infer, _evaluate, "elementwise", vjp=_vjp)

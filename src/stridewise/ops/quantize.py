@@ -18,7 +18,7 @@ from stridewise.graph import Graph, Node, TensorType, Value
 from stridewise.ops.activation import SNAPS
 from stridewise.ops.attributes import Attributes
 from stridewise.ops.pointwise import step_nodes
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 from stridewise.tensor import Grid
 from stridewise.tensor.quantization import RANGES
 
@@ -194,11 +194,7 @@ def _dequantize(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 _ATTRIBUTES: Attributes = {"dtype": "dtype", "scale": "number", "zero_point": "integer"}
 
+register("quantize", (1, 1), _infer_quantize, _quantize, "elementwise", attributes=_ATTRIBUTES)
 register(
-    OpSpec("quantize", (1, 1), _infer_quantize, _quantize, "elementwise", attributes=_ATTRIBUTES)
-)
-register(
-    OpSpec(
-        "dequantize", (1, 1), _infer_dequantize, _dequantize, "elementwise", attributes=_ATTRIBUTES
-    )
+    "dequantize", (1, 1), _infer_dequantize, _dequantize, "elementwise", attributes=_ATTRIBUTES
 )

@@ -10,9 +10,7 @@ import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["DEQUANTIZE", "QUANTIZE"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 _ACTIVATIONS = ("int8", "uint8")
 _STORED = (*_ACTIVATIONS, "int32")
@@ -72,23 +70,14 @@ def _dequantize(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (centered.astype(np.float32) * _along(node, x, scale),)
 
 
-QUANTIZE = register(
-    OpSpec(
-        "quantize_linear",
-        (3, 3),
-        _infer_quantize,
-        _quantize,
-        "data",
-        attributes={"axis": "integer"},
-    )
+register(
+    "quantize_linear", (3, 3), _infer_quantize, _quantize, "data", attributes={"axis": "integer"}
 )
-DEQUANTIZE = register(
-    OpSpec(
-        "dequantize_linear",
-        (3, 3),
-        _infer_dequantize,
-        _dequantize,
-        "data",
-        attributes={"axis": "integer"},
-    )
+register(
+    "dequantize_linear",
+    (3, 3),
+    _infer_dequantize,
+    _dequantize,
+    "data",
+    attributes={"axis": "integer"},
 )

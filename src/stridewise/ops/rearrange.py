@@ -14,9 +14,9 @@ import numpy as np
 
 from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
-__all__ = ["REARRANGE", "Box", "boxes_of"]
+__all__ = ["Box", "boxes_of"]
 
 _HEAD = 2
 _PER_AXIS = 3
@@ -116,13 +116,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result,)
 
 
-REARRANGE = register(
-    OpSpec(
-        "rearrange",
-        (1, None),
-        _infer,
-        _evaluate,
-        "interrupt",
-        attributes={"shape": "integers", "boxes": "integers"},
-    )
+register(
+    "rearrange",
+    (1, None),
+    _infer,
+    _evaluate,
+    "interrupt",
+    attributes={"shape": "integers", "boxes": "integers"},
 )

@@ -17,7 +17,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -178,14 +177,12 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 for _name in REDUCTIONS:
     register(
-        OpSpec(
-            _name,
-            (1, 1),
-            _infer,
-            _evaluate,
-            "keepdims",
-            permuted=_permuted,
-            vjp=_vjp,
-            attributes={"axes": "integers", "keepdims": "flag"},
-        )
+        _name,
+        (1, 1),
+        _infer,
+        _evaluate,
+        "keepdims",
+        permuted=_permuted,
+        vjp=_vjp,
+        attributes={"axes": "integers", "keepdims": "flag"},
     )

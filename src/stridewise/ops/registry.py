@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, ParamSpec, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,8 @@ __all__ = [
     "register",
     "tensor",
 ]
+
+_Fields = ParamSpec("_Fields")
 
 Array = NDArray[Any]
 Operands = Sequence[Array | None]
@@ -158,12 +160,25 @@ class OpSpec:
 OPS: dict[str, OpSpec] = {}
 
 
-def register(spec: OpSpec) -> OpSpec:
-    """Add an operator to the table; a second one of the same name is a programming error."""
-    if spec.name in OPS:
-        raise GraphError.at("operator table", expected="a new name", found=spec.name)
-    OPS[spec.name] = spec
-    return spec
+def _adding(make: Callable[_Fields, OpSpec]) -> Callable[_Fields, None]:
+    def register(*args: _Fields.args, **kwargs: _Fields.kwargs) -> None:
+        """Add an operator to the table.
+
+        A second one of the same name is a programming error.
+
+        Args:
+            *args: the fields of :class:`OpSpec`, in order.
+            **kwargs: likewise, by name.
+        """
+        spec = make(*args, **kwargs)
+        if spec.name in OPS:
+            raise GraphError.at("operator table", expected="a new name", found=spec.name)
+        OPS[spec.name] = spec
+
+    return register
+
+
+register = _adding(OpSpec)
 
 
 def _spec_of(node: Node) -> OpSpec:

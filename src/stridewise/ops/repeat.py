@@ -16,7 +16,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -24,9 +23,6 @@ from stridewise.ops.registry import (
     register,
     tensor,
 )
-
-__all__ = ["EXPAND", "TILE"]
-
 
 # --- tile -----------------------------------------------------------------------------------------
 
@@ -86,27 +82,23 @@ def _vjp_tile(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, .
 
 _vjp_expand = rule_of_term(lambda _node, x, _y, dy: dy.sum_to(x.shape))
 
-TILE = register(
-    OpSpec(
-        "tile",
-        (1, 1),
-        _infer_tile,
-        _evaluate_tile,
-        "same",
-        permuted=_permuted_tile,
-        vjp=_vjp_tile,
-        attributes={"repeats": "integers"},
-    )
+register(
+    "tile",
+    (1, 1),
+    _infer_tile,
+    _evaluate_tile,
+    "same",
+    permuted=_permuted_tile,
+    vjp=_vjp_tile,
+    attributes={"repeats": "integers"},
 )
-EXPAND = register(
-    OpSpec(
-        "expand",
-        (1, 1),
-        _infer_expand,
-        _evaluate_expand,
-        "elementwise",
-        permuted=_permuted_expand,
-        vjp=_vjp_expand,
-        attributes={"shape": "integers"},
-    )
+register(
+    "expand",
+    (1, 1),
+    _infer_expand,
+    _evaluate_expand,
+    "elementwise",
+    permuted=_permuted_expand,
+    vjp=_vjp_expand,
+    attributes={"shape": "integers"},
 )

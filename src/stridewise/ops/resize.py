@@ -20,7 +20,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Types,
     array,
     needs,
@@ -28,7 +27,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["INTERPOLATE", "RESIZE", "extrapolates", "interpolation", "resized_axes"]
+__all__ = ["extrapolates", "interpolation", "resized_axes"]
 
 
 def _floats(node: Node, key: str, count: int) -> tuple[float, ...]:
@@ -185,31 +184,27 @@ def _vjp_interpolate(node: Node, gradients: Sequence[str], b: Backward) -> tuple
     return dx.name, rows.of("matmul", columns.swapped()).name
 
 
-RESIZE = register(
-    OpSpec(
-        "resize",
-        (1, 1),
-        _infer_resize,
-        _evaluate_resize,
-        "same",
-        vjp=_vjp_resize,
-        attributes={
-            "shape": "integers",
-            **each("text", "mode", "coordinates", "rounding"),
-            **each("numbers", "scales", "roi"),
-            **each("number", "cubic", "extrapolation"),
-            **each("flag", "antialias", "exclude_outside"),
-        },
-    )
+register(
+    "resize",
+    (1, 1),
+    _infer_resize,
+    _evaluate_resize,
+    "same",
+    vjp=_vjp_resize,
+    attributes={
+        "shape": "integers",
+        **each("text", "mode", "coordinates", "rounding"),
+        **each("numbers", "scales", "roi"),
+        **each("number", "cubic", "extrapolation"),
+        **each("flag", "antialias", "exclude_outside"),
+    },
 )
-INTERPOLATE = register(
-    OpSpec(
-        "interpolate",
-        (2, 2),
-        _infer_interpolate,
-        _evaluate_interpolate,
-        "same",
-        vjp=_vjp_interpolate,
-        attributes={"axis": "integer"},
-    )
+register(
+    "interpolate",
+    (2, 2),
+    _infer_interpolate,
+    _evaluate_interpolate,
+    "same",
+    vjp=_vjp_interpolate,
+    attributes={"axis": "integer"},
 )

@@ -7,9 +7,7 @@ import numpy as np
 from stridewise.errors import ExecutionError
 from stridewise.graph import Node, TensorType
 from stridewise.ops.gather import index_type
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["REVERSE_SEQUENCE"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -38,13 +36,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (x[rows[:, None], read] if time == 1 else x[read.T, rows[None, :]],)
 
 
-REVERSE_SEQUENCE = register(
-    OpSpec(
-        "reverse_sequence",
-        (2, 2),
-        _infer,
-        _evaluate,
-        "interrupt",
-        attributes={"batch_axis": "integer", "time_axis": "integer"},
-    )
+register(
+    "reverse_sequence",
+    (2, 2),
+    _infer,
+    _evaluate,
+    "interrupt",
+    attributes={"batch_axis": "integer", "time_axis": "integer"},
 )

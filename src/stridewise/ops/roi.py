@@ -13,9 +13,7 @@ import numpy as np
 from stridewise.errors import ExecutionError
 from stridewise.graph import Node, TensorType
 from stridewise.ops.gather import index_type
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["MAX_ROI_POOL", "ROI_ALIGN"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 _FARTHEST = 2**31
 """No image is as wide; indices of 64 bits hold all samples of a region that ends there."""
@@ -192,29 +190,25 @@ def _evaluate_pool(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result,)
 
 
-ROI_ALIGN = register(
-    OpSpec(
-        "roi_align",
-        (3, 3),
-        _infer_align,
-        _evaluate_align,
-        "interrupt",
-        attributes={
-            "size": "integers",
-            "mode": "text",
-            "sampling_ratio": "integer",
-            "half_pixel": "flag",
-            "scale": "number",
-        },
-    )
+register(
+    "roi_align",
+    (3, 3),
+    _infer_align,
+    _evaluate_align,
+    "interrupt",
+    attributes={
+        "size": "integers",
+        "mode": "text",
+        "sampling_ratio": "integer",
+        "half_pixel": "flag",
+        "scale": "number",
+    },
 )
-MAX_ROI_POOL = register(
-    OpSpec(
-        "max_roi_pool",
-        (2, 2),
-        _infer_pool,
-        _evaluate_pool,
-        "interrupt",
-        attributes={"size": "integers", "scale": "number"},
-    )
+register(
+    "max_roi_pool",
+    (2, 2),
+    _infer_pool,
+    _evaluate_pool,
+    "interrupt",
+    attributes={"size": "integers", "scale": "number"},
 )

@@ -12,9 +12,9 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.gather import element_index, fits_elements, index_type, nd_index
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
-__all__ = ["REDUCTION_NAMES", "SCATTER_ELEMENTS", "SCATTER_ND"]
+__all__ = ["REDUCTION_NAMES"]
 
 _REDUCTIONS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -70,18 +70,14 @@ def _evaluate_nd(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (_scattered(node, data, nd_index(node, indices, data.shape), updates),)
 
 
-SCATTER_ELEMENTS = register(
-    OpSpec(
-        "scatter_elements",
-        (3, 3),
-        _infer_elements,
-        _evaluate_elements,
-        "same",
-        attributes={"axis": "integer", "reduction": "text"},
-    )
+register(
+    "scatter_elements",
+    (3, 3),
+    _infer_elements,
+    _evaluate_elements,
+    "same",
+    attributes={"axis": "integer", "reduction": "text"},
 )
-SCATTER_ND = register(
-    OpSpec(
-        "scatter_nd", (3, 3), _infer_nd, _evaluate_nd, "interrupt", attributes={"reduction": "text"}
-    )
+register(
+    "scatter_nd", (3, 3), _infer_nd, _evaluate_nd, "interrupt", attributes={"reduction": "text"}
 )

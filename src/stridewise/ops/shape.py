@@ -12,7 +12,6 @@ from stridewise.ops.data_format import inverse
 from stridewise.ops.registry import (
     Array,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -20,9 +19,6 @@ from stridewise.ops.registry import (
     register,
     tensor,
 )
-
-__all__ = ["IDENTITY", "RESHAPE", "TRANSPOSE"]
-
 
 # --- reshape ------------------------------------------------------------------------------------
 
@@ -77,29 +73,23 @@ _vjp_transpose = rule_of_term(
 )
 _vjp_identity = rule_of_term(lambda _node, _x, _y, dy: dy)
 
-RESHAPE = register(
-    OpSpec(
-        "reshape",
-        (1, 1),
-        _infer_reshape,
-        _evaluate_reshape,
-        "interrupt",
-        permuted=_permuted_reshape,
-        vjp=_vjp_reshape,
-        attributes={"shape": "integers"},
-    )
+register(
+    "reshape",
+    (1, 1),
+    _infer_reshape,
+    _evaluate_reshape,
+    "interrupt",
+    permuted=_permuted_reshape,
+    vjp=_vjp_reshape,
+    attributes={"shape": "integers"},
 )
-TRANSPOSE = register(
-    OpSpec(
-        "transpose",
-        (1, 1),
-        _infer_transpose,
-        _evaluate_transpose,
-        "permute",
-        attributes={"perm": "integers"},
-        vjp=_vjp_transpose,
-    )
+register(
+    "transpose",
+    (1, 1),
+    _infer_transpose,
+    _evaluate_transpose,
+    "permute",
+    attributes={"perm": "integers"},
+    vjp=_vjp_transpose,
 )
-IDENTITY = register(
-    OpSpec("identity", (1, 1), _infer_same, _evaluate_identity, "elementwise", vjp=_vjp_identity)
-)
+register("identity", (1, 1), _infer_same, _evaluate_identity, "elementwise", vjp=_vjp_identity)

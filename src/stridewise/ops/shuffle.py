@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import rule_of_term
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["CHANNEL_SHUFFLE"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -30,14 +28,12 @@ _vjp = rule_of_term(
     lambda node, x, _y, dy: dy.of("channel_shuffle", groups=x.shape[1] // node.int_attr("groups"))
 )
 
-CHANNEL_SHUFFLE = register(
-    OpSpec(
-        "channel_shuffle",
-        (1, 1),
-        _infer,
-        _evaluate,
-        "anchor",
-        vjp=_vjp,
-        attributes={"groups": "integer"},
-    )
+register(
+    "channel_shuffle",
+    (1, 1),
+    _infer,
+    _evaluate,
+    "anchor",
+    vjp=_vjp,
+    attributes={"groups": "integer"},
 )

@@ -14,7 +14,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -22,8 +21,6 @@ from stridewise.ops.registry import (
     register,
     tensor,
 )
-
-__all__ = ["SLICE", "SLICE_GRADIENT"]
 
 
 def slice_bounds(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
@@ -99,20 +96,16 @@ def _vjp_gradient(node: Node, gradients: Sequence[str], b: Backward) -> tuple[st
 
 _BOUNDS = each("integers", "starts", "stops", "steps")
 
-SLICE = register(
-    OpSpec(
-        "slice", (1, 1), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp, attributes=_BOUNDS
-    )
+register(
+    "slice", (1, 1), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp, attributes=_BOUNDS
 )
-SLICE_GRADIENT = register(
-    OpSpec(
-        "slice_gradient",
-        (1, 1),
-        _infer_gradient,
-        _evaluate_gradient,
-        "interrupt",
-        vjp=_vjp_gradient,
-        attributes={**_BOUNDS, "shape": "integers"},
-    )
+# Zeros of a ``shape`` with dy where a slice took elements; other attributes are the slice's.
+register(
+    "slice_gradient",
+    (1, 1),
+    _infer_gradient,
+    _evaluate_gradient,
+    "interrupt",
+    vjp=_vjp_gradient,
+    attributes={**_BOUNDS, "shape": "integers"},
 )
-"""Zeros of a ``shape`` with dy where a slice took elements; other attributes are the slice's."""

@@ -14,7 +14,6 @@ from stridewise.ops.registry import (
     Array,
     Backward,
     Operands,
-    OpSpec,
     Permuted,
     Types,
     array,
@@ -58,16 +57,14 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 for _name in ("softmax", "log_softmax"):
     register(
-        OpSpec(
-            _name,
-            (1, 1),
-            _infer,
-            _evaluate,
-            "same",
-            permuted=_permuted,
-            vjp=_vjp,
-            attributes={"axis": "integer"},
-        )
+        _name,
+        (1, 1),
+        _infer,
+        _evaluate,
+        "same",
+        permuted=_permuted,
+        vjp=_vjp,
+        attributes={"axis": "integer"},
     )
 
 SOFTMAX, LOG_SOFTMAX = OPS["softmax"], OPS["log_softmax"]

@@ -6,9 +6,7 @@ import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["TOP_K"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -36,13 +34,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return np.take_along_axis(x, indices, axis), indices
 
 
-TOP_K = register(
-    OpSpec(
-        "top_k",
-        (1, 1),
-        _infer,
-        _evaluate,
-        "same",
-        attributes={"axis": "integer", "k": "integer", "largest": "flag"},
-    )
+register(
+    "top_k",
+    (1, 1),
+    _infer,
+    _evaluate,
+    "same",
+    attributes={"axis": "integer", "k": "integer", "largest": "flag"},
 )

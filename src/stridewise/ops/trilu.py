@@ -6,9 +6,7 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import rule_of_term
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["TRILU"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -27,14 +25,12 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (np.where(kept, x, np.zeros((), x.dtype)),)
 
 
-TRILU = register(
-    OpSpec(
-        "trilu",
-        (1, 1),
-        _infer,
-        _evaluate,
-        "same",
-        vjp=rule_of_term(lambda node, _x, _y, dy: dy.of("trilu", **dict(node.attrs))),
-        attributes={"k": "integer", "upper": "flag"},
-    )
+register(
+    "trilu",
+    (1, 1),
+    _infer,
+    _evaluate,
+    "same",
+    vjp=rule_of_term(lambda node, _x, _y, dy: dy.of("trilu", **dict(node.attrs))),
+    attributes={"k": "integer", "upper": "flag"},
 )

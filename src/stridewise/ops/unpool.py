@@ -8,9 +8,7 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.gather import checked_indices
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
-
-__all__ = ["MAX_UNPOOL"]
+from stridewise.ops.registry import Array, Operands, Types, array, needs, register, tensor
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -43,13 +41,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result,)
 
 
-MAX_UNPOOL = register(
-    OpSpec(
-        "max_unpool",
-        (2, 2),
-        _infer,
-        _evaluate,
-        "interrupt",
-        attributes={"inner": "integers", "shape": "integers"},
-    )
+register(
+    "max_unpool",
+    (2, 2),
+    _infer,
+    _evaluate,
+    "interrupt",
+    attributes={"inner": "integers", "shape": "integers"},
 )

@@ -8,7 +8,7 @@ gradient is stored, and the result need not be kept. ``clip`` has two bounds ins
 from __future__ import annotations
 
 import dataclasses
-from math import inf, prod
+from math import inf
 
 import numpy as np
 
@@ -38,11 +38,6 @@ class _Bounds:
         return _Bounds(self.value, max(self.low, other.low), min(self.high, other.high))
 
 
-def _scalar(rewriter: Rewriter, name: str) -> float | None:
-    known = rewriter.known(name)
-    return float(known.array.reshape(-1)[0]) if known and prod(known.shape) == 1 else None
-
-
 def _next(bound: float, towards: float) -> float:
     return float(np.nextafter(np.float32(bound), np.float32(towards)))
 
@@ -53,7 +48,7 @@ def _compared(rewriter: Rewriter, name: str) -> _Bounds | None:
     if node is None or node.op not in ("greater", "greater_equal", "less", "less_equal"):
         return None
     value, other = node.inputs
-    bound = _scalar(rewriter, other)
+    bound = rewriter.scalar(other)
     if bound is None:
         return None
     return {
@@ -67,7 +62,7 @@ def _compared(rewriter: Rewriter, name: str) -> _Bounds | None:
 def _masked(rewriter: Rewriter, name: str) -> tuple[str, _Bounds] | None:
     """Match a gradient that is 0 beyond bounds; return the whole gradient, and these."""
     node = rewriter.producer(name)
-    if node is None or node.op != "where" or _scalar(rewriter, node.inputs[2]) != 0:
+    if node is None or node.op != "where" or rewriter.scalar(node.inputs[2]) != 0:
         return None
     bounds, inner = _compared(rewriter, node.inputs[0]), _masked(rewriter, node.inputs[1])
     if bounds is not None and inner is not None:

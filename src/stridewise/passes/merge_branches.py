@@ -1,4 +1,4 @@
-"""Merge branches of one value that are added into one convolution.
+"""Merge branches of one value whose results are added.
 
 Convolutions, per-channel scales and the value itself are linear functions of their input, so their
 sum is a convolution with other weights. Networks that are trained with such branches

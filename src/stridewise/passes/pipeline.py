@@ -113,7 +113,7 @@ _RECOGNIZED = (
     Pass("unstack", "reduces over a few stacked tensors without stacking them", unstack),
     Pass(
         "sink_reshapes",
-        "moves reshapes down past elementwise operators, so that kernels before them compute these",
+        "moves reshapes down past elementwise operators, which earlier kernels then compute",
         sink_reshapes,
     ),
 )
@@ -132,7 +132,7 @@ _FOLDED = (
     ),
     Pass(
         "hoist_factors",
-        "multiplies weights by a factor of what is computed from their results",
+        "moves factors of results into the weights that the results are computed from",
         hoist_factors,
     ),
     Pass(
@@ -142,7 +142,7 @@ _FOLDED = (
     ),
     Pass(
         "merge_branches",
-        "merges convolutions and scales of one value that are added into one convolution",
+        "merges convolutions and scales of one value whose results are added",
         merge_branches,
     ),
     Pass(
@@ -164,13 +164,13 @@ def _fused(ability: Ability) -> tuple[Pass, ...]:
     return (
         Pass(
             "tabulate",
-            "joins functions of one quantized tensor, of which kernels look up the results",
+            "replaces functions of one quantized tensor by a table of their results",
             partial(tabulate, ability=ability),
             needs="which expressions a kernel computes",
         ),
         Pass(
             "keep_places",
-            "lets gradients of max pooling read positions of maxima, not the source of the pooling",
+            "lets gradients of max pooling read the positions of maxima instead of the source",
             partial(keep_places, ability=ability),
             needs="which element types kernels compute in",
         ),
@@ -205,7 +205,7 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
     freeze = partial(freeze_parameters, keep_parameters=keep_parameters)
     store = Pass(
         "store_parameters",
-        "stores kept parameters that nodes read as data in plain memory",
+        "stores kept parameters in plain formats if nodes read them as data",
         store_parameters,
     )
     return (

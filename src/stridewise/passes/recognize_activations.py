@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from itertools import permutations
-from math import prod, sqrt
+from math import sqrt
 
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
@@ -22,15 +22,10 @@ _FLOATS = ("float16", "float32", "float64")
 """The dtypes of the operators that are put in place."""
 
 
-def _scalar(rewriter: Rewriter, name: str) -> float | None:
-    known = rewriter.known(name)
-    return float(known.array.reshape(-1)[0]) if known and prod(known.shape) == 1 else None
-
-
 def _split(rewriter: Rewriter, node: Node) -> tuple[str, float] | None:
     """Return operand and scalar of a commutative node with one scalar constant."""
     for index in (0, 1):
-        value = _scalar(rewriter, node.inputs[index])
+        value = rewriter.scalar(node.inputs[index])
         if value is not None:
             return node.inputs[1 - index], value
     return None
@@ -58,7 +53,7 @@ def _relu_c(rewriter: Rewriter, name: str) -> tuple[str, float, float] | None:
 def _divided(rewriter: Rewriter, node: Node) -> tuple[str, float] | None:
     """Match ``y / m`` or ``y * (1 / m)`` by a scalar and return y and m."""
     if node.op == "div":
-        divisor = _scalar(rewriter, node.inputs[1])
+        divisor = rewriter.scalar(node.inputs[1])
         return None if not divisor else (node.inputs[0], divisor)
     if node.op == "mul":
         split = _split(rewriter, node)
@@ -143,7 +138,7 @@ def _gelu(rewriter: Rewriter, node: Node) -> Node | None:
         if inner is None or inner.op != "mul":
             continue
         for x, gate, half in permutations((outer, *inner.inputs)):
-            halved = _scalar(rewriter, half) == 1 / 2 and _same_shape(rewriter, x, node.outputs[0])
+            halved = rewriter.scalar(half) == 1 / 2 and _same_shape(rewriter, x, node.outputs[0])
             if halved and _gate_of_gelu(rewriter, gate) == x:
                 return Node(node.name, "gelu", (x,), node.outputs)
     return None

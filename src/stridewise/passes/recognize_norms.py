@@ -30,11 +30,6 @@ def _produced(rewriter: Rewriter, name: str, op: str) -> Node | None:
     return node if node is not None and node.op == op and not node.post_ops else None
 
 
-def _scalar(rewriter: Rewriter, name: str) -> float | None:
-    known = rewriter.known(name)
-    return float(known.array.reshape(-1)[0]) if known and prod(known.shape) == 1 else None
-
-
 def _divided(rewriter: Rewriter, node: Node) -> tuple[str, str] | None:
     """Match ``a / b`` or ``a * reciprocal(b)`` and return a and b."""
     if node.op == "div":
@@ -62,7 +57,7 @@ def _deviation(rewriter: Rewriter, name: str) -> tuple[str, tuple[int, ...], flo
     root = _produced(rewriter, name, "sqrt")
     raised = _produced(rewriter, root.inputs[0], "add") if root else None
     for value, other in (raised.inputs, raised.inputs[::-1]) if raised else ():
-        epsilon = _scalar(rewriter, other)
+        epsilon = rewriter.scalar(other)
         variance = _produced(rewriter, value, "reduce_mean")
         if epsilon is None or variance is None or not variance.int_attr("keepdims", 1):
             continue

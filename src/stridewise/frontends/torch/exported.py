@@ -28,6 +28,7 @@ from stridewise.frontends.torch.values import (
 )
 from stridewise.graph import Capability, Extent, Graph, InputSpec, Shapes, Signature
 from stridewise.ops.capability import graph_capability
+from stridewise.ops.data_format import inverse
 from stridewise.ops.demand import check_demand, memory_demand
 
 __all__ = ["ProgramReader"]
@@ -186,7 +187,7 @@ class ProgramReader:
             else:
                 item = self._users[node]
                 args.append(
-                    tensor_of(np.array(inputs[item.name])).permute(_back(item.order))
+                    tensor_of(np.array(inputs[item.name])).permute(inverse(item.order))
                     if item.is_tensor
                     else item.traced
                 )
@@ -227,7 +228,7 @@ class ProgramReader:
             elif item in self._state:
                 found.append((None, self._state[item]))
             else:
-                back = _back(order_of(item.meta["val"]))
+                back = inverse(order_of(item.meta["val"]))
                 found.append((self._computed.index(item), back))
         return found
 
@@ -243,7 +244,7 @@ class ProgramReader:
         known = dict(self._state)
         for node, item in self._users.items():
             if item.name in given:
-                known[node] = tensor_of(given[item.name]).permute(_back(item.order))
+                known[node] = tensor_of(given[item.name]).permute(inverse(item.order))
         constants = constants_of(module, known, types)
         found = partition(module.graph, constants, types)
         if found.outside and not self._fallback:
@@ -254,7 +255,7 @@ class ProgramReader:
             if item.is_tensor and item.name not in given:
                 stored = [tensors[node].shape[axis] for axis in item.order]
                 value = reader.input(item.name, stored, type_of(item.traced))
-                made[node] = reader.permute(value, _back(item.order))
+                made[node] = reader.permute(value, inverse(item.order))
         reasons = {item.node: item for item in found.outside}
         for part in found.parts:
             if part.is_native:
@@ -290,7 +291,7 @@ class ProgramReader:
                 expected = f"a shape of {item.name!r}, such as {tuple(item.traced.shape)}"
                 raise InputError.at(f"model {self.name!r}", expected=expected, found="none")
             tensor = torch.empty(tuple(shapes[item.name]), dtype=item.traced.dtype)
-            found[node] = tensor.permute(_back(item.order))
+            found[node] = tensor.permute(inverse(item.order))
             if not limits.fit(found[node].shape, item.traced.shape):
                 raise InputError.at(
                     f"input {item.name!r}",
@@ -319,10 +320,6 @@ class ProgramReader:
             raise ModelError.at(
                 f"model {self.name!r}", expected="shapes that it takes", found=found
             ) from error
-
-
-def _back(order: Sequence[int]) -> tuple[int, ...]:
-    return tuple(order.index(axis) for axis in range(len(order)))
 
 
 def _is_tensor(item: Any) -> bool:

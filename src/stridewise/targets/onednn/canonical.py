@@ -19,6 +19,7 @@ from stridewise.ops.data_format import (
 from stridewise.ops.geometry import user_format
 from stridewise.targets.kernels import KernelContext, KernelOption
 from stridewise.targets.onednn.context_view import ContextView
+from stridewise.targets.onednn.family import refused
 
 __all__ = ["CanonicalContext", "fitted", "misread"]
 
@@ -89,7 +90,7 @@ def fitted(context: KernelContext, option: KernelOption) -> KernelOption | Refus
             continue
         if fmt != users:
             reason = f"{option.algorithm}: the axes of {value.name!r} are not those of the result"
-            return Refusal("onednn-cpu", node.name, reason)
+            return refused(node, reason)
         inputs[index] = user_format(value)
     return dataclasses.replace(option, inputs=tuple(inputs), outputs=tuple(outputs))
 
@@ -99,4 +100,4 @@ def misread(node: Node) -> Refusal | None:
     own = len(node.inputs) - len(_operands(node))
     if node.inputs[0] not in node.inputs[1:own]:
         return None
-    return Refusal("onednn-cpu", node.name, "its input is also one of its parameters")
+    return refused(node, "its input is also one of its parameters")

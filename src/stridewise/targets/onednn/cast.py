@@ -17,7 +17,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, Offer
+from stridewise.targets.onednn.family import Family, Offer, refused
 from stridewise.targets.onednn.memory import elementwise_formats
 from stridewise.targets.onednn.precision import BF16, F32, FLOATS
 
@@ -28,8 +28,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if not {x.dtype, y.dtype} <= FLOATS:
-        reason = f"there is no kernel from {x.dtype} to {y.dtype}"
-        yield Refusal("onednn-cpu", node.name, reason)
+        yield refused(node, f"there is no kernel from {x.dtype} to {y.dtype}")
         return
     for source, result, memory in elementwise_formats(context, x, y):
         for stored in dict.fromkeys((x.dtype, F32)):

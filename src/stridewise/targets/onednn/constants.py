@@ -13,6 +13,7 @@ from stridewise.graph import Refusal
 from stridewise.ops.data_format import data_format, is_turned
 from stridewise.ops.geometry import user_format
 from stridewise.targets.kernels import Arg, Call, KernelContext, KernelOption
+from stridewise.targets.onednn.family import refused
 from stridewise.targets.onednn.memory import memory_of, plain_memory
 
 __all__ = ["with_constants"]
@@ -32,14 +33,14 @@ def with_constants(context: KernelContext, option: KernelOption) -> KernelOption
     shares = any(a.input in fixed and a.kind != "in place" for a in option.aliases)
     if shares or (wanted and option.is_joint):
         reason = f"{option.algorithm}: it shares the bytes of an operand that is a constant"
-        return Refusal("onednn-cpu", node.name, reason)
+        return refused(node, reason)
     if not wanted and kept == option.aliases:
         return option
     calls = tuple(_packed(context, call, wanted) for call in option.calls)
     found = tuple(call for call in calls if call is not None)
     if len(found) < len(calls):
         reason = f"{option.algorithm}: it reads a constant that cannot be packed for it"
-        return Refusal("onednn-cpu", node.name, reason)
+        return refused(node, reason)
     inputs = tuple(None if i in wanted else fmt for i, fmt in enumerate(option.inputs))
     return replace(option, inputs=inputs, calls=found, aliases=kept)
 

@@ -22,7 +22,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.conv1x1 import conv1x1_options
 from stridewise.targets.onednn.depthwise import depthwise_options, options_with_expansion
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
 from stridewise.targets.onednn.memory import (
     block_lanes,
@@ -162,7 +162,7 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield from own  # kernels of the library compute the whole window
         return
     if context.node.get(PARTS) and not context.is_constant(context.node.inputs[1]):
-        yield Refusal("onednn-cpu", context.node.name, "weights outside of parts may not be zero")
+        yield refused(context.node, "weights outside of parts may not be zero")
         return
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"

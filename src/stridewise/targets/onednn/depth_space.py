@@ -10,7 +10,7 @@ from stridewise.graph import Refusal
 from stridewise.ops.depth_space import pixel_block
 from stridewise.ops.geometry import canonical_shape
 from stridewise.targets.kernels import KernelContext, KernelOption, MemorySpec, input_of, output_of
-from stridewise.targets.onednn.family import Family, Offer
+from stridewise.targets.onednn.family import Family, Offer, refused
 from stridewise.targets.walks import copy_call
 
 __all__ = ["FAMILY"]
@@ -72,8 +72,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         made = results[kind], canonical_shape(y, results[kind])
         digits = _digits(*((given, made) if to_space else (made, given)), size, mode)
         if digits is None:
-            reason = f"the pixels of a block are no whole blocks of {fmt}"
-            yield Refusal("onednn-cpu", node.name, reason)
+            yield refused(node, f"the pixels of a block are no whole blocks of {fmt}")
             continue
         dims, deep, wide = zip(*digits, strict=True)
         source, result = (deep, wide) if to_space else (wide, deep)

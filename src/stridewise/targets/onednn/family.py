@@ -13,6 +13,7 @@ from stridewise.classes import dataclass
 from stridewise.graph import Node, Refusal
 from stridewise.targets.cost import FUNCTION_NS
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
+from stridewise.targets.target import NATIVE
 
 __all__ = [
     "DEFAULT_EFFICIENCY",
@@ -22,6 +23,7 @@ __all__ = [
     "Offer",
     "float32_only",
     "other_than_float32",
+    "refused",
 ]
 
 KernelRule = Callable[[KernelContext], Iterable[KernelOption | Refusal]]
@@ -92,13 +94,18 @@ class Family:
     kinds: Mapping[str, KernelKind] = field(default_factory=dict[str, KernelKind])
 
 
+def refused(node: Node, reason: str) -> Refusal:
+    """Return why this target does not compute a node in some way, or at all."""
+    return Refusal(NATIVE, node.name, reason)
+
+
 def other_than_float32(context: KernelContext) -> Refusal | None:
     """Return why the library has no kernel for a node: a tensor of another type than float32."""
     node = context.node
     for name in (*node.inputs, *node.outputs):
         if name and context.value(name).dtype.name != "float32":
             reason = f"{name!r} is {context.value(name).dtype}; the kernels are of float32"
-            return Refusal("onednn-cpu", node.name, reason)
+            return refused(node, reason)
     return None
 
 

@@ -29,7 +29,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS
 from stridewise.targets.onednn.depthwise import weight_gradient as depthwise_weights
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
 from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
 from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
 from stridewise.targets.onednn.winograd import WEIGHTS as WINOGRAD
@@ -147,7 +147,7 @@ def _norms(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     epsilon = node.float_attr("epsilon", EPSILON)
     if epsilon <= 0:
-        yield Refusal("onednn-cpu", node.name, "the library divides by variances of 0")
+        yield refused(node, "the library divides by variances of 0")
         return
     added = tuple(post.operand for post in node.post_ops if post.operand is not None)
     images = (*range(_IMAGES[node.op]), *added)

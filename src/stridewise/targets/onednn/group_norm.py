@@ -25,7 +25,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
 from stridewise.targets.onednn.memory import memory_of, plain_memory
 from stridewise.targets.onednn.reductions import normalization, rows
 
@@ -179,7 +179,7 @@ def _by_library(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     groups, epsilon = node.int_attr("groups"), node.float_attr("epsilon", EPSILON)
     channels = x.shape[1]
     if not 3 <= len(x.shape) <= 5 or epsilon <= 0:
-        yield Refusal("onednn-cpu", node.name, "no image of 1 to 3 spatial axes, or no epsilon")
+        yield refused(node, "no image of 1 to 3 spatial axes, or no epsilon")
         return
     affine, formats = _affine(context)
     results = context.formats(y.name)
@@ -191,8 +191,7 @@ def _by_library(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         elif _is_contiguous(fmt, groups, channels):
             calls = _by_group(x, fmt, groups, epsilon, affine)
         else:
-            reason = f"{fmt}: the elements of a group of channels are not contiguous"
-            yield Refusal("onednn-cpu", node.name, reason)
+            yield refused(node, f"{fmt}: the elements of a group of channels are not contiguous")
             continue
         aliases = (Alias(0, 0, 0, "in place"),) if len(calls) == 1 else ()
         yield KernelOption(

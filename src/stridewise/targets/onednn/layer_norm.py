@@ -11,7 +11,7 @@ from math import prod
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Refusal, Value
-from stridewise.ops.geometry import row_major, user_format
+from stridewise.ops.geometry import positions, row_major, user_format
 from stridewise.ops.layer_norm import EPSILON, normalized_axes
 from stridewise.targets.kernels import (
     Alias,
@@ -24,9 +24,9 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
 from stridewise.targets.onednn.memory import elementwise_formats, plain_memory
-from stridewise.targets.onednn.reductions import normalization, positions, rows
+from stridewise.targets.onednn.reductions import normalization, rows
 
 __all__ = ["FAMILY"]
 
@@ -77,7 +77,7 @@ def _own(context: KernelContext, axes: tuple[int, ...]) -> Iterable[KernelOption
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if list(axes) != sorted(axes) and any(node.inputs[1:]):
-        yield Refusal("onednn-cpu", node.name, "the parameters have another order of axes")
+        yield refused(node, "the parameters have another order of axes")
         return
     own = tuple(x.shape[axis] for axis in axes)
     shape = tuple(extent if axis in axes else 1 for axis, extent in enumerate(x.shape))
@@ -105,7 +105,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     for fmt, result, _ in elementwise_formats(context, x, y):
         rows = _rows(x, axes, fmt)
         if rows is None:
-            yield Refusal("onednn-cpu", node.name, f"{fmt}: the normalized axes are not innermost")
+            yield refused(node, f"{fmt}: the normalized axes are not innermost")
             continue
         spec = KernelSpec(
             "layer_norm",

@@ -22,7 +22,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
 from stridewise.targets.onednn.memory import plain_memory
 from stridewise.targets.onednn.post_ops import Fused, all_post_ops, fused, input_formats
 
@@ -166,11 +166,11 @@ def _specs(
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     if context.is_constant(node.inputs[0]):
-        yield Refusal("onednn-cpu", node.name, "the left operand is a constant")
+        yield refused(node, "the left operand is a constant")
         return
     is_turned = node.get("perm_b") is not None or node.get("perm") is not None
     if is_turned and context.is_constant(node.inputs[1]):
-        yield Refusal("onednn-cpu", node.name, "the right operand is a transposed constant")
+        yield refused(node, "the right operand is a transposed constant")
         return
     product = _Product(context)
     has_bias = len(node.inputs) > BIAS and bool(node.inputs[BIAS])

@@ -22,7 +22,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import memory_of
 from stridewise.targets.onednn.post_ops import fused, takes_snap
 
@@ -109,7 +109,7 @@ def _kernels_lrn(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if node.int_attr("size") % 2 == 0:
-        yield Refusal("onednn-cpu", node.name, "the window is not centered for an even size")
+        yield refused(node, "the window is not centered for an even size")
         return
     results = context.formats(y.name)
     for kind, fmt in context.formats(x.name).items():

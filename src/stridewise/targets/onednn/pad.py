@@ -11,7 +11,7 @@ from stridewise.formats import algebra
 from stridewise.graph import Node, Refusal
 from stridewise.ops.pad import bordered, pad_amounts, pad_mode
 from stridewise.targets.kernels import Call, Fill, KernelContext, KernelOption, input_of, output_of
-from stridewise.targets.onednn.family import Family, Offer
+from stridewise.targets.onednn.family import Family, Offer, refused
 from stridewise.targets.walks import Walk, copy_call, region, walks
 
 __all__ = ["FAMILY"]
@@ -26,11 +26,10 @@ def _constant(context: KernelContext, source: Walk, result: Walk) -> KernelOptio
     begins, _ = pad_amounts(node, len(source.shape))
     value = node.float_attr("value", 0.0)
     if value and result.fmt.is_blocked:
-        reason = f"the spare lanes of {result.fmt} must stay zero"
-        return Refusal("onednn-cpu", node.name, reason)
+        return refused(node, f"the spare lanes of {result.fmt} must stay zero")
     box = region(result.axes, result.shape, result.pick(begins), source.shape)
     if box is None:
-        return Refusal("onednn-cpu", node.name, f"the pad cuts a block of {result.fmt}")
+        return refused(node, f"the pad cuts a block of {result.fmt}")
     return KernelOption(
         "fill and copy",
         (source.fmt,),
@@ -102,10 +101,10 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if len(node.inputs) > 1:
-        yield Refusal("onednn-cpu", node.name, "the value of its border is not known before a run")
+        yield refused(node, "the value of its border is not known before a run")
         return
     if not prod(x.shape):
-        yield Refusal("onednn-cpu", node.name, "the operand has no elements")
+        yield refused(node, "the operand has no elements")
         return
     for source, result in walks(context, x, y):
         if pad_mode(node) == "constant":
@@ -113,7 +112,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             continue
         calls = _drawn(node, source, result)
         if isinstance(calls, str):
-            yield Refusal("onednn-cpu", node.name, calls)
+            yield refused(node, calls)
             continue
         algorithm = f"{pad_mode(node)} copies"
         yield KernelOption(algorithm, (source.fmt,), (result.fmt,), tuple(calls))

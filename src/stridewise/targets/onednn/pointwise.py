@@ -9,7 +9,7 @@ from math import prod
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.activation import SNAPS, UNARY, parameters
-from stridewise.ops.geometry import canonical_shape, row_major, user_format
+from stridewise.ops.geometry import canonical_shape, positions, row_major, user_format
 from stridewise.ops.pointwise import OPERANDS, Step, steps
 from stridewise.targets.kernels import (
     Alias,
@@ -23,7 +23,7 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.activation import OWN
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import memory_of, plain_memory
 from stridewise.tensor.quantization import RANGES
 
@@ -55,18 +55,11 @@ def aligned(operand: Value, result: Value) -> tuple[int, ...]:
     return (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
 
 
-def _permutation(result: Value, fmt: Format) -> tuple[int, ...]:
-    """Return the positions of ``fmt``'s axes in the user's order of the result."""
-    if result.origin is None:
-        return tuple(range(fmt.rank))
-    return tuple(result.origin.order.index(axis) for axis in fmt.axes)
-
-
 def bind(context: KernelContext, role: str, index: int, kind: str, fmt: Format) -> Bound | None:
     """Describe operand ``index`` beside a result stored in ``fmt``; None where it cannot be."""
     operand = context.value(context.node.inputs[index])
     result = context.value(context.node.outputs[0])
-    order = _permutation(result, fmt)
+    order = positions(result, fmt)
     shape = aligned(operand, result)
     dims = tuple(shape[position] for position in order)
     arg = Arg(role, input_of(index))
@@ -148,8 +141,7 @@ def _refused(context: KernelContext) -> Refusal | None:
         value = context.value(name)
         known = ("float32", "bool") if context.is_constant(name) else ("float32",)
         if value.dtype.name not in known:
-            reason = f"{name!r} is {value.dtype}; the kernels are of float32"
-            return Refusal("onednn-cpu", node.name, reason)
+            return refused(node, f"{name!r} is {value.dtype}; the kernels are of float32")
     return None
 
 

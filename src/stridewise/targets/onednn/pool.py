@@ -20,7 +20,7 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.conv_pool import options_with_convolution
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import memory_of
 from stridewise.targets.onednn.post_ops import fused, takes_snap
 
@@ -71,7 +71,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         algorithm = "avg_include" if include else "avg_exclude"
     window = geometry(node, len(x.shape) - 2)
     if algorithm == "avg_exclude" and _may_miss(window, x.shape):
-        yield Refusal("onednn-cpu", node.name, "a window may meet padding only")
+        yield refused(node, "a window may meet padding only")
         return
     results = context.formats(y.name)
     for kind, fmt in context.formats(x.name).items():

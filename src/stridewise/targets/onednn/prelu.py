@@ -19,7 +19,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import memory_of
 
 __all__ = ["FAMILY"]
@@ -48,12 +48,12 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if x.origin != y.origin:
-        yield Refusal("onednn-cpu", node.name, "the axes of the result are not those of its input")
+        yield refused(node, "the axes of the result are not those of its input")
         return
     for kind, fmt in context.formats(x.name).items():
         found = _slope(context, kind, fmt)
         if found is None:
-            yield Refusal("onednn-cpu", node.name, f"{fmt}: the slope has other axes")
+            yield refused(node, f"{fmt}: the slope has other axes")
             continue
         weights, arg, stored = found
         memory = memory_of(fmt, canonical_shape(x, fmt))

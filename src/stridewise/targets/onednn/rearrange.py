@@ -17,7 +17,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32, refused
 from stridewise.targets.onednn.memory import plain_memory
 
 __all__ = ["FAMILY"]
@@ -49,7 +49,7 @@ def _call(context: KernelContext, index: int, boxes: tuple[Box, ...]) -> Call:
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     if any(context.is_constant(name) for name in node.inputs):
-        yield Refusal("onednn-cpu", node.name, "an operand is a constant")
+        yield refused(node, "an operand is a constant")
         return
     refusal = other_than_float32(context)
     if refusal is not None:

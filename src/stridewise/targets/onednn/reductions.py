@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from math import prod
 
 from stridewise.formats import Format, nd
-from stridewise.graph import Value
-from stridewise.ops.geometry import canonical_shape, row_major, user_format
+from stridewise.ops.geometry import canonical_shape, positions, row_major, user_format
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -29,7 +28,6 @@ __all__ = [
     "FAMILY",
     "Parameters",
     "normalization",
-    "positions",
     "reductions",
     "rows",
     "softmax_options",
@@ -42,13 +40,6 @@ _LONGEST = 4096
 
 Parameters = tuple[tuple[str, MemorySpec, Arg], ...]
 """Scale and shift of a normalization: role, memory and argument."""
-
-
-def positions(x: Value, fmt: Format) -> tuple[int, ...]:
-    """Return the user's position of each axis of a format."""
-    if x.origin is None:
-        return tuple(range(fmt.rank))
-    return tuple(x.origin.order.index(axis) for axis in fmt.axes)
 
 
 def reductions(

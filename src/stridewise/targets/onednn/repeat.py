@@ -9,7 +9,7 @@ from stridewise.formats import loops
 from stridewise.graph import Refusal
 from stridewise.ops.geometry import row_major, user_format
 from stridewise.targets.kernels import KernelContext, KernelOption, MemorySpec, input_of, output_of
-from stridewise.targets.onednn.family import Family, Offer
+from stridewise.targets.onednn.family import Family, Offer, refused
 from stridewise.targets.walks import Walk, copy_call, walks
 
 __all__ = ["FAMILY"]
@@ -48,8 +48,7 @@ def _copies(context: KernelContext, counts: tuple[int, ...]) -> Iterable[KernelO
     for source, result in walks(context, x, y):
         memories = _repeated(source, source.pick(counts))
         if memories is None:
-            reason = f"{source.fmt} has blocks that the repeated axis does not fill"
-            yield Refusal("onednn-cpu", node.name, reason)
+            yield refused(node, f"{source.fmt} has blocks that the repeated axis does not fill")
             continue
         read, write = memories
         call = copy_call((read, 0), (write, 0), input_of(0), output_of())
@@ -59,7 +58,7 @@ def _copies(context: KernelContext, counts: tuple[int, ...]) -> Iterable[KernelO
 def _kernels_tile(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     if not prod(context.value(node.outputs[0]).shape):
-        yield Refusal("onednn-cpu", node.name, "the result has no elements")
+        yield refused(node, "the result has no elements")
         return
     yield from _copies(context, node.ints_attr("repeats"))
 
@@ -68,7 +67,7 @@ def _kernels_expand(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if not prod(y.shape):
-        yield Refusal("onednn-cpu", node.name, "the result has no elements")
+        yield refused(node, "the result has no elements")
         return
     missing = len(y.shape) - len(x.shape)
     if not missing:

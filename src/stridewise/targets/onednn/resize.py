@@ -24,7 +24,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import elementwise_formats, memory_of, plain_memory
 from stridewise.targets.onednn.post_ops import fused, takes_snap
 from stridewise.targets.walks import Walk, walks
@@ -97,15 +97,14 @@ def _kernels_resize(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if not is_resampling(node, x.shape):
-        reason = "oneDNN resizes images only, with the centers of pixels aligned"
-        yield Refusal("onednn-cpu", node.name, reason)
+        yield refused(node, "oneDNN resizes images only, with the centers of pixels aligned")
         return
     params: tuple[tuple[str, Attr], ...] = (("algorithm", node.str_attr("mode")),)
     resized = resized_axes(node, x.shape)
     for source, result, _ in elementwise_formats(context, x, y):
         memories = _memories(x, y, source, result) or _kept_first(x, y, source, resized)
         if memories is None:
-            yield Refusal("onednn-cpu", node.name, f"axes {resized} are not all spatial")
+            yield refused(node, f"axes {resized} are not all spatial")
             continue
         taps = 1 if params[0][1] == "nearest" else 2 ** (len(x.shape) - 2)
         spec = KernelSpec(
@@ -152,14 +151,14 @@ def _product(outer: int, size: int, count: int, inner: int) -> Call:
 def _kernels_interpolate(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     if not context.is_constant(node.inputs[1]):
-        yield Refusal("onednn-cpu", node.name, "the matrix is not a constant")
+        yield refused(node, "the matrix is not a constant")
         return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axis = node.int_attr("axis")
     for source, result in walks(context, x, y):
         name = source.axes.axes[source.order.index(axis)]
         if source.axes.multiple(name) > 1:
-            yield Refusal("onednn-cpu", node.name, f"{source.fmt} has blocks of axis {name}")
+            yield refused(node, f"{source.fmt} has blocks of axis {name}")
             continue
         outer, inner = _around(source, name)
         call = _product(outer, x.shape[axis], y.shape[axis], inner)

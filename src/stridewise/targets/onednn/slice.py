@@ -12,7 +12,7 @@ from math import prod
 from stridewise.graph import Refusal
 from stridewise.ops.slice import slice_bounds
 from stridewise.targets.kernels import Call, KernelContext, KernelOption, input_of, output_of
-from stridewise.targets.onednn.family import Family, Offer
+from stridewise.targets.onednn.family import Family, Offer, refused
 from stridewise.targets.views import slice_view
 from stridewise.targets.walks import Walk, copy_call, region, walks
 
@@ -63,7 +63,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     bounds = slice_bounds(node, x.shape)
     if not prod(y.shape):
-        yield Refusal("onednn-cpu", node.name, "the result has no elements")
+        yield refused(node, "the result has no elements")
         return
     for source, result in walks(context, x, y):
         option = slice_view(bounds, source, result)
@@ -72,7 +72,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             continue
         calls = _copies(source, result, bounds)
         if isinstance(calls, str):
-            yield Refusal("onednn-cpu", node.name, calls)
+            yield refused(node, calls)
             continue
         yield KernelOption("copy", (source.fmt,), (result.fmt,), tuple(calls))
 

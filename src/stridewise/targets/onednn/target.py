@@ -28,7 +28,7 @@ from stridewise.targets.onednn.precision import (
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.targets.onednn.resize import is_resampling
 from stridewise.targets.onednn.table import OFFERS, efficiency, kernel_options, post_ops
-from stridewise.targets.target import Accuracy, Precision
+from stridewise.targets.target import NATIVE, Accuracy, Precision
 from stridewise.tensor import Storage
 
 __all__ = ["ABILITY", "FormatKind", "LibraryTarget", "onednn_cpu"]
@@ -287,7 +287,7 @@ def onednn_cpu(
     if dtype == "bfloat16":
         kinds += tuple(replace(kind, dtype=BF16) for kind in kinds)
     return LibraryTarget(
-        "onednn-cpu",
+        NATIVE,
         kinds,
         efficiency,
         accuracy=accuracy,

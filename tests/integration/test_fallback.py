@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from click.testing import CliRunner
 from onnx import helper
+from onnx.helper import make_node
 
 import stridewise as sw
 from stridewise.cli.main import cli
@@ -106,6 +108,52 @@ def test_graphs_with_foreign_parts_print_and_parse(name: str) -> None:
         with pytest.raises(sw.GraphError, match="the foreign part of digest"):
             from_text(str(graph), graph.constants)
     assert sw.load(graph) is graph
+
+
+READERS: dict[str, tuple[onnx.NodeProto, ...]] = {
+    **{op: (make_node(op, ["w"], ["r"]),) for op in ("Relu", "Sigmoid", "Tanh", "Identity")},
+    **{f"w {op} x": (make_node(op, ["w", "x"], ["r"]),) for op in ("Add", "Mul", "Div", "MatMul")},
+    **{f"x {op} w": (make_node(op, ["x", "w"], ["r"]),) for op in ("Add", "Mul", "Sub", "MatMul")},
+    "Gemm": (make_node("Gemm", ["x", "w", "w"], ["r"], transA=1, transB=1),),
+    "reshape": (make_node("Reshape", ["w", "shape"], ["r"]),),
+    "transpose": (make_node("Transpose", ["w"], ["r"]),),
+    "norm": (make_node("ReduceMean", ["w"], ["m"]), make_node("Sub", ["w", "m"], ["r"])),
+    "swish": (make_node("Sigmoid", ["w"], ["s"]), make_node("Mul", ["s", "w"], ["r"])),
+    "shuffle": (
+        make_node("Reshape", ["w", "shape"], ["s"]),
+        make_node("Transpose", ["s"], ["t"], perm=[0, 2, 1]),
+        make_node("Reshape", ["t", "shape"], ["r"]),
+    ),
+}
+
+
+@pytest.mark.parametrize("last", ["", "Relu", "Mul", "Reshape"])
+@pytest.mark.parametrize("name", READERS)
+def test_constants_of_the_other_runtime_are_operands_anywhere(name: str, last: str) -> None:
+    """Weights of 4 bits are such constants: a part that reads nothing gives them."""
+    nodes = list(READERS[name])
+    if last:
+        operands = {"Mul": ["r", "w"], "Reshape": ["r", "flat"]}.get(last, ["r"])
+        nodes.append(make_node(last, operands, ["y"]))
+    else:
+        nodes[-1] = onnx.NodeProto.FromString(nodes[-1].SerializeToString())
+        nodes[-1].output[0] = "y"
+    x_info = helper.make_tensor_value_info("x", FLOAT, [4, 4])
+    given = model(
+        [make_node("DequantizeLinear", ["codes", "scale"], ["w"], domain="com.microsoft"), *nodes],
+        [x_info],
+        "y",
+        {"scale": np.float32(0.25), "shape": np.array([4, 2, 2]), "flat": np.array([-1])},
+    )
+    if nodes[-1].op_type == "Mul" and name in {"reshape", "shuffle"}:
+        pytest.skip("shapes that do not fit")
+    codes = helper.make_tensor("codes", onnx.TensorProto.INT4, [4, 4], list(range(-8, 8)))
+    given.graph.initializer.append(codes)
+    x = np.random.default_rng(3).standard_normal((4, 4)).astype(np.float32)
+    options = ort.SessionOptions()  # its optimizations round operands of products by such weights
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(given.SerializeToString(), options)
+    same(sw.compile(given, tune="model")(x), session.run(None, {"x": x})[0])
 
 
 def test_many_threads_share_one_model() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
+import stridewise as sw  # noqa: E402
 import stridewise.torch as st  # noqa: E402
 from stridewise.errors import (  # noqa: E402
     PlanError,
@@ -17,6 +18,7 @@ from stridewise.errors import (  # noqa: E402
 )
 
 from .compiled_modules import Net, close, compiled, image, same  # noqa: E402
+from .test_gradients import relative  # noqa: E402
 
 F = torch.nn.functional
 # PyTorch warns of its own changes to come; the tests are about warnings of the backend.
@@ -50,6 +52,38 @@ def test_operators_without_counterpart_run_in_pytorch():
     assert graph.native_ms > 0
     assert graph.outside_ms > 0
     assert "cumsum" in str(graph)
+
+
+@pytest.fixture
+def converted():
+    """An operator of PyTorch whose result has another type than it promises in traces."""
+    library = torch.library.Library("stridewise_tests", "DEF")
+    library.define("converted(Tensor x, ScalarType real, ScalarType traced) -> Tensor")
+    library.impl("converted", lambda x, real, _: x.to(real, copy=True), "CPU")
+    library.impl("converted", lambda x, _, traced: x.to(traced, copy=True), "Meta")
+    yield torch.ops.stridewise_tests.converted.default
+    library._destroy()
+
+
+@pytest.mark.parametrize("way", ["backend", "module"])
+@pytest.mark.parametrize("traced", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("real", [torch.float64, torch.float32, torch.bfloat16, torch.int32])
+def test_results_of_pytorch_of_another_type_than_promised(converted, real, traced, way):
+    class Model(Net):
+        def forward(self, x):
+            y = converted(self.first(x), real, traced)
+            return F.relu(self.norm(y.float()))
+
+    model, x = Model().eval(), 4 * image()
+    with torch.no_grad():
+        wanted = F.relu(model.norm(model.first(x).to(real).to(traced).float()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", st.FallbackWarning)
+            if way == "backend":
+                found = compiled(model, fallback="eager")(x)
+            else:
+                found = sw.compile(model, (x,), tune="model")(x)
+    assert relative(found, wanted) <= 1e-2
 
 
 def test_fallbacks_as_errors():

@@ -264,6 +264,48 @@ def test_autocast(is_inside):
         assert ours.grad.dtype == torch.float32
 
 
+class Normalized(nn.Module):
+    """A norm between two convolutions; its parameters stay float32 under autocast."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3), norm
+        self.last = nn.Conv2d(8, 4, 3, padding=1)
+
+    def forward(self, x):
+        return self.last(F.silu(self.norm(self.first(x))))
+
+
+NORMS = {
+    "batch": lambda affine: nn.BatchNorm2d(8, affine=affine),
+    "group": lambda affine: nn.GroupNorm(2, 8, affine=affine),
+    "instance": lambda affine: nn.InstanceNorm2d(8, affine=affine),
+    "layer": lambda affine: nn.LayerNorm((10, 10), elementwise_affine=affine),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("norm", NORMS)
+def test_norms_of_narrow_images_and_wide_parameters(norm, affine, layout):
+    model = Normalized(NORMS[norm](affine))
+    twin, wide = copy.deepcopy(model), copy.deepcopy(model)
+    x = images()[0].to(memory_format=layout)
+    inputs = [x.clone().requires_grad_() for _ in range(3)]
+    fast = torch.compile(model, backend="stridewise", options={"fallback": "error"})
+    for net, source, narrow in zip((fast, twin, wide), inputs, (True, True, False), strict=True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            found = net(source)
+        found.float().square().mean().backward()
+    nets = [(x, *net.parameters()) for x, net in zip(inputs, (model, twin, wide), strict=True)]
+    scale = max(float(item.grad.norm()) for item in nets[2])  # gradients may be zero but for errors
+    for ours, theirs, wanted in zip(*nets, strict=True):
+        allowed = max(2e-2 * scale, 1.25 * float((theirs.grad - wanted.grad).norm()))
+        assert float((ours.grad - wanted.grad).norm()) <= allowed
+        assert ours.grad.dtype == torch.float32
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it
 def test_gradients_of_inputs_and_hooks():
     x, labels = images()

@@ -84,7 +84,7 @@ def _gated(rewriter: Rewriter, node: Node) -> Node | None:
         return None
     for x, gate_name in (node.inputs, node.inputs[::-1]):
         gate = rewriter.producer(gate_name)
-        if gate is None or gate.inputs[0] != x:
+        if gate is None or x not in gate.inputs[:1]:  # foreign parts may have no inputs
             continue
         if gate.op == "sigmoid":
             return Node(node.name, "swish", (x,), node.outputs, (("alpha", 1.0),))

@@ -89,8 +89,10 @@ def recognize_shuffle(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     families = _families(graph)
     for last in rewriter.nodes():
         middle = rewriter.producer(last.inputs[0]) if last.op == "reshape" else None
-        first = rewriter.producer(middle.inputs[0]) if middle is not None else None
-        if middle is None or first is None or (middle.op, first.op) != ("transpose", "reshape"):
+        if middle is None or middle.op != "transpose":
+            continue
+        first = rewriter.producer(middle.inputs[0])
+        if first is None or first.op != "reshape":
             continue
         found = [_shuffle(rewriter, (first, middle, last), family) for family in families]
         shuffles = [item for item in found if isinstance(item, Node)]

@@ -73,10 +73,14 @@ def _allows_bfloat16(part: Part, values: Values) -> bool:
 
 def _layout(border: Border, dtype: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
     """Return shape, strides and element type of the tensor that a program writes."""
-    held = torch.float32 if dtype == torch.bool else dtype
     if border.is_dense:
-        return border.shape, border.strides, held
-    return border.stored, dense_strides(border.stored), held
+        return border.shape, border.strides, _held(dtype)
+    return border.stored, dense_strides(border.stored), _held(dtype)
+
+
+def _held(dtype: Any) -> Any:
+    """Return the element type of a tensor in a program, which has masks as numbers."""
+    return torch.float32 if dtype == torch.bool else dtype
 
 
 class NativeStep(Step):
@@ -113,7 +117,7 @@ class NativeStep(Step):
         kind = (empty, *(node.name for node in part.nodes))
         self.model: CompiledModel = programs.compiled(job, kind)
         self._sources = [
-            (node, border.strides if border.is_dense else None, border)
+            (node, _held(values[node].dtype), border.strides if border.is_dense else None, border)
             for node, border in zip(part.inputs, found.inputs, strict=True)
         ]
         self._results = list(zip(part.outputs, found.outputs, strict=True))
@@ -141,10 +145,11 @@ class NativeStep(Step):
 
     def _run(self, tensors: dict[Any, Any]) -> None:
         sources: list[Any] = []
-        for node, strides, border in self._sources:
+        for node, dtype, strides, border in self._sources:
             tensor = tensors[node]
-            if tensor.dtype == torch.bool:
-                tensor = tensor.float()
+            # What an operator of PyTorch gives may have another type than it promises in traces.
+            if tensor.dtype != dtype:
+                tensor = tensor.to(dtype)
             if tensor.stride() != strides or tensor.is_neg():
                 tensor = tensor.permute(border.order).contiguous().resolve_neg()
             sources.append(tensor)

@@ -94,8 +94,10 @@ class TorchPart(ForeignPart):
             tensors[node] = restored(tensor_of(array), border)
         with torch.no_grad():
             run_nodes(self._part.nodes, tensors, self._values)
-        found = zip(self._part.outputs, self.outputs, strict=True)
-        return [stored(tensors[node], border) for node, border in found]
+        # What PyTorch gives may have another type than it promises in traces.
+        types = [self._values[node].dtype for node in self._part.outputs]
+        kept = [tensors[node].to(t) for node, t in zip(self._part.outputs, types, strict=True)]
+        return [stored(tensor, border) for tensor, border in zip(kept, self.outputs, strict=True)]
 
 
 class TorchFunction(ForeignFunction):

@@ -39,7 +39,7 @@ def _layer_norm_backward(
     _, mean, inverse = aten.native_layer_norm.default(x, shape, weight, None, epsilon)
     bias = x.new_zeros(shape) if mask[2] else None
     operands = (gradient, x, shape, mean, inverse, weight, bias, mask)
-    return _dense(aten.native_layer_norm_backward.default(*operands), x)
+    return _typed(aten.native_layer_norm_backward.default(*operands), x, weight)
 
 
 def _group_norm_backward(
@@ -49,7 +49,7 @@ def _group_norm_backward(
     sizes = (x.shape[0], x.shape[1], prod(x.shape[2:]), groups)
     _, mean, inverse = aten.native_group_norm.default(x, weight, None, *sizes, epsilon)
     operands = (gradient, x, mean, inverse, weight, *sizes, mask)
-    return _dense(aten.native_group_norm_backward.default(*operands), x)
+    return _typed(aten.native_group_norm_backward.default(*operands), x, weight)
 
 
 def _statistics_type(x: Any) -> Any:
@@ -74,14 +74,12 @@ def _batch_norm_backward(
     epsilon: float,
     mask: Sequence[bool],
 ) -> Any:
-    wide, row = _statistics_type(x), x if weight is None else weight
+    wide = _statistics_type(x)
     inverse = (variance + epsilon).rsqrt()
     given = (gradient, x, weight, None, None, mean, inverse)
     given = [None if item is None else item.to(wide) for item in given]
     own = torch.ops.aten.native_batch_norm_backward.default
-    found = own(*given, True, epsilon, mask)
-    types = (x.dtype, row.dtype, row.dtype)
-    return _dense([i if i is None else i.to(t) for i, t in zip(found, types, strict=True)], x)
+    return _typed(own(*given, True, epsilon, mask), x, weight)
 
 
 def _masked_batch_norm_backward(gradient: Any, x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
@@ -93,9 +91,16 @@ def _masked_batch_norm_backward(gradient: Any, x: Any, weight: Any, bias: Any, *
     return _batch_norm_backward(kept, x, weight, mean, variance, epsilon, mask)
 
 
-def _dense(found: Sequence[Any], x: Any) -> tuple[Any, ...]:
-    """Return results with tensors of no element where PyTorch gives None."""
-    return tuple(x.new_empty(0) if item is None else item for item in found)
+def _typed(found: Sequence[Any], x: Any, weight: Any) -> tuple[Any, ...]:
+    """Return gradients of images, scales and shifts with the types of what they belong to.
+
+    Traced gradients of narrow images by wide scales are wide in PyTorch, which computes narrow
+    ones. Where it gives None, they are tensors of no element.
+    """
+    row = x if weight is None else weight
+    like = (x, row, row)
+    pairs = zip(found, like, strict=True)
+    return tuple(x.new_empty(0) if item is None else item.to(own.dtype) for item, own in pairs)
 
 
 _OPERATORS: Mapping[str, tuple[str, Callable[..., Any]]] = {
@@ -183,7 +188,7 @@ def _of_layer_norm(node: Any) -> None:
     forward = _producer(mean, "aten.native_layer_norm.default")
     if forward is not None:
         args = (gradient, x, shape, weight, forward.args[4], mask)
-        node.target, node.args = _own("layer_norm_backward"), args
+        _replace(node, "layer_norm_backward", args, weight)
 
 
 def _of_group_norm(node: Any) -> None:
@@ -191,7 +196,22 @@ def _of_group_norm(node: Any) -> None:
     forward = _producer(mean, "aten.native_group_norm.default")
     if forward is not None:
         args = (gradient, x, weight, groups, forward.args[7], mask)
-        node.target, node.args = _own("group_norm_backward"), args
+        _replace(node, "group_norm_backward", args, weight)
+
+
+def _replace(node: Any, name: str, args: tuple[Any, ...], weight: Any) -> None:
+    """Replace a gradient by an operator of this library, whose results :func:`_typed` types."""
+    node.target, node.args = _own(name), args
+    x = args[1]
+    types = [item.meta["val"].dtype for item in (x, weight or x, weight or x)]
+    with fake_mode():
+        found = [
+            item.to(dtype) if isinstance(item, torch.Tensor) else item
+            for item, dtype in zip(node.meta["val"], types, strict=True)
+        ]
+    node.meta["val"] = tuple(found)
+    for taker in node.users:
+        taker.meta["val"] = found[taker.args[1]]
 
 
 def _of_batch_norm(node: Any) -> None:

@@ -68,6 +68,8 @@ STEPS = {
     "norm": lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)),
     "group norm": lambda x: F.group_norm(x, 2),
     "conv": lambda x: F.conv2d(x, x[0, :, :3, :3].expand(4, 4, 3, 3), padding=1),
+    "conv of one image": lambda x: F.conv2d(x[0], x[1, :, :1, :1].expand(4, 4, 1, 1)) + x,
+    "same": lambda x: F.conv2d(x, x[0, :, :3, :3].expand(4, 4, 3, 3), padding="same"),
     "parts": lambda x: torch.cat(x.chunk(2, 1)[::-1], 1),
     "permuted": lambda x: F.layer_norm(x.permute(0, 2, 3, 1), (4,)).permute(0, 3, 1, 2),
     "written": lambda x: (x * 2).add_(x).clamp_(-3, 3),
@@ -108,6 +110,37 @@ def test_modules_are_recorded(kind, layout):
         module, found, wanted = traced(model, x)
     assert types(found) == types(wanted)
     assert len(static_inputs(module)) == len(list(model.parameters())) + 2
+
+
+@given(
+    st.sampled_from(["unsqueeze_", "squeeze_", "transpose_", "swapaxes_", "swapdims_"]),
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.booleans(),
+)
+@settings(max_examples=10, deadline=None)
+def test_shapes_that_change_in_place(name, first, second, is_normed):
+    """What Dynamo knows of a tensor is then what it has become."""
+
+    class Changing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = torch.nn.Conv2d(4, 6, 3, padding=1), torch.nn.BatchNorm2d(6)
+
+        def forward(self, x):
+            y = self.conv(x)
+            y = self.norm(y) if is_normed else y
+            axes = (first,) if name.endswith("squeeze_") else (first, second)
+            getattr(y, name)(*axes)
+            return y.sum(-1) * 2
+
+    model, x = Changing().eval(), torch.randn(1, 4, 7, 7)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="stridewise", fullgraph=True)
+    with torch.inference_mode():
+        wanted, found = model(x), compiled(x)
+    assert found.shape == wanted.shape
+    assert torch.allclose(found, wanted, atol=1e-5)
 
 
 def _writes(x):

@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from threading import Lock
 from typing import Any
 
@@ -168,7 +169,7 @@ class Region:
         if any(isinstance(x, torch.Tensor) and not x.numel() for x in given):
             return None  # nothing to compute, which PyTorch does as well
         unset = submodule("torch._subclasses.fake_tensor").unset_fake_temporarily
-        with without_collection(), unset(), torch.no_grad(), torch.device("cpu"):
+        with without_collection(), unset(), torch.no_grad(), _on_cpu():
             values = values_of(self.module, args)
             beyond = beyond_views(self.module.graph, values)
             if beyond:
@@ -237,7 +238,8 @@ class Region:
         """Return why PyTorch has to run the whole graph, "" if it does not."""
         if self._static and not self._packable(args):
             return "its parameters are inference tensors, whose changes leave no trace"
-        unknown = [str(node.target) for node in self.module.graph.nodes if depends_on_data(node)]
+        nodes = self.module.graph.nodes if self._has_symbols else ()
+        unknown = [str(node.target) for node in nodes if depends_on_data(node)]
         if unknown:
             return f"shapes depend on data: {', '.join(dict.fromkeys(unknown))}"
         tensors = [x for x in args if isinstance(x, torch.Tensor)]
@@ -307,6 +309,14 @@ class Region:
             packed = [mark for item in self._weights for mark in item.weights.marks]
             known = (*packed, *self._watched)
             return any(mark.identity in tensors and mark.is_alive for mark in known)
+
+
+def _on_cpu() -> Any:
+    """Return the context in which new tensors are on the CPU.
+
+    PyTorch's own asks Python for every access to an attribute of a tensor.
+    """
+    return nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
 
 
 def summary(outside: Sequence[Outside]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -97,7 +98,13 @@ def type_of(tensor: Any) -> DType:
     Raises:
         DTypeError: Stridewise does not support it.
     """
-    return dtype_of(str(getattr(tensor, "dtype", tensor)).removeprefix("torch."))
+    return _named(str(getattr(tensor, "dtype", tensor)))
+
+
+@cache
+def _named(name: str) -> DType:
+    """Return the element type that PyTorch writes in this way."""
+    return dtype_of(name.removeprefix("torch."))
 
 
 def _stand_in(x: Operand) -> Any:

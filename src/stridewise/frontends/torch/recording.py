@@ -37,7 +37,7 @@ def recorded(module: Any) -> Any:
         return None
     if any(is_symbolic(node.meta.get("example_value")) for node in module.graph.nodes):
         return None  # shapes that depend on data, of which PyTorch counts the symbols
-    recording = _Recording()
+    recording = _Recording(module.graph)
     mode = _mode_of(recording)
     try:
         with torch.no_grad(), given[0].fake_mode, mode():
@@ -93,15 +93,36 @@ def _storage(x: Any) -> int:
     return x.untyped_storage()._cdata
 
 
+def _changes_shape(target: Any) -> bool:
+    """Return whether a method or function gives a tensor other extents or strides in place."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    packet = getattr(torch.ops.aten, name, None) if name.endswith("_") else None
+    overloads = [getattr(packet, key) for key in packet.overloads()] if packet else []
+    return any(torch.Tag.inplace_view in overload.tags for overload in overloads)
+
+
 class _Recording:
     """A graph on its way, and which of its nodes gives each fake tensor."""
 
-    def __init__(self) -> None:
+    def __init__(self, traced: Any) -> None:
+        """Start without nodes.
+
+        Args:
+            traced: the graph of Dynamo.
+        """
         self.graph = submodule("torch.fx").Graph()
         self.decompositions = decompositions()
-        self._nodes: dict[int, Any] = {}
+        # By fake tensor: its node, and its position if it is one of several results.
+        self._nodes: dict[int, tuple[Any, int | None]] = {}
         self._members: dict[int, dict[int, Any]] = {}  # by storage, which keeps all tensors alive
         self._read_only: set[int] = set()
+        # What Dynamo has found for the function that runs, unless the program changes it later.
+        self._keeps_types = not any(_changes_shape(node.target) for node in traced.nodes)
+        self._function: Any = None
+        self._traced: Any = None
+        self._rows: dict[Any, tuple[Any, Any]] = {}  # statistics that no batch norm gives
+        self._convolutions = (torch.conv1d, torch.conv2d, torch.conv3d)
+        self._norms = (torch.nn.functional.batch_norm, torch.batch_norm)
 
     def run(self, graph: Any) -> Any:
         """Record a graph and return the module of it.
@@ -125,9 +146,12 @@ class _Recording:
         names = {str(n.target) for n in self.graph.nodes if n.op == "call_function"}
         if not names <= {*HANDLERS, str(operator.getitem)}:
             raise _UnfitError
-        return fx.GraphModule(torch.nn.Module(), self.graph)
+        # Its Python code is only needed if PyTorch runs the whole graph.
+        lazy = submodule("torch.fx._lazy_graph_module")._LazyGraphModule
+        return lazy(torch.nn.Module(), self.graph)
 
     def _called(self, node: Any, args: Any, options: Any) -> Any:
+        self._function, self._traced = node.target, node.meta.get("example_value")
         if node.op == "call_method":
             found = getattr(args[0], node.target)(*args[1:], **options)
         elif node.op == "call_function" and _is_function(node.target):
@@ -163,12 +187,17 @@ class _Recording:
                 raise _UnfitError
             target = torch.ops.aten._native_batch_norm_legit_no_training.default
             given = (x, *rows, momentum, epsilon)
-            found: Any = (torch.empty_like(x), x.new_empty(0), x.new_empty(0))
+            if x.dtype not in self._rows:
+                self._rows[x.dtype] = (x.new_empty(0), x.new_empty(0))
+            image = self._known(self._norms, x)
+            found: Any = (torch.empty_like(x) if image is None else image, *self._rows[x.dtype])
         else:
             if func is torch.ops.aten.as_strided_.default:  # the tensor itself gets other strides
                 before = torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype)
                 self._node(args[0]).meta["val"] = before
-            found = func(*args, **options)
+            is_convolution = func is torch.ops.aten.convolution.default
+            found = self._known(self._convolutions, args[0]) if is_convolution else None
+            found = func(*args, **options) if found is None else found
         is_mutable = func._schema.is_mutable
         if not tensors_of(found):
             if is_mutable:
@@ -182,6 +211,18 @@ class _Recording:
             raise _UnfitError
         self._made(node, found)
         return found
+
+    def _known(self, functions: Sequence[Any], x: Any) -> Any:
+        """Return what Dynamo has found for an operator; None if it has to run on fake tensors.
+
+        Args:
+            functions: those of PyTorch whose result is that of the operator, unless they add a
+                batch axis to their operand.
+            x: the first operand of the operator.
+        """
+        found = self._traced
+        is_known = self._keeps_types and any(self._function is known for known in functions)
+        return found if is_known and _is_plain(found) and found.dim() == x.dim() else None
 
     def _functional(self, func: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Return the operator that computes what another one writes to its first operand."""
@@ -204,15 +245,11 @@ class _Recording:
         return target
 
     def _made(self, node: Any, found: Any) -> None:
-        """Note what a node gives; what takes one of several results is a node of its own."""
+        """Note what a node gives."""
         node.meta["val"] = found
         for at, x in enumerate(listed(found)):
             if isinstance(x, torch.Tensor):
-                taker = node
-                if x is not found:
-                    taker = self.graph.call_function(operator.getitem, (node, at))
-                    taker.meta["val"] = x
-                self._nodes[id(x)] = taker
+                self._nodes[id(x)] = (node, None if x is found else at)
                 self._members.setdefault(_storage(x), {})[id(x)] = x
 
     def _node(self, x: Any) -> Any:
@@ -221,7 +258,13 @@ class _Recording:
             return x
         if id(x) not in self._nodes:
             raise _UnfitError  # a constant of the program
-        return self._nodes[id(x)]
+        node, at = self._nodes[id(x)]
+        if at is None:
+            return node
+        taker = self.graph.call_function(operator.getitem, (node, at))
+        taker.meta["val"] = x
+        self._nodes[id(x)] = (taker, None)
+        return taker
 
 
 def _types(results: Sequence[Any]) -> list[tuple[Any, ...] | None]:

@@ -32,8 +32,8 @@ def is_symbolic(value: Any) -> bool:
     if isinstance(value, tuple | list):
         return any(map(is_symbolic, cast("Sequence[Any]", value)))
     if isinstance(value, torch.Tensor):
-        numbers = (*value.shape, *value.stride())
-        return any(isinstance(number, torch.SymInt) for number in numbers)
+        kind = torch.SymInt
+        return any(isinstance(number, kind) for number in (*value.shape, *value.stride()))
     return isinstance(value, _symbolic())
 
 

@@ -27,14 +27,8 @@ _ATTRIBUTES = {"compile": "compile_"}
 
 _COMMANDS = {
     "bench": ("bench", "Time a model in Stridewise and in other runtimes."),
-    "calibrate": (
-        "calibrate",
-        "Measure this machine once, so that models compile without measuring.",
-    ),
-    "capability": (
-        "capability",
-        "Show which nodes are native, and why the others need ONNX Runtime.",
-    ),
+    "calibrate": ("calibrate", "Measure this machine once, so that models compile quickly."),
+    "capability": ("capability", "Show which nodes are native, and why the others are not."),
     "check": ("check", "Run a PyTorch model and print where it loses channels-last."),
     "compile": ("compile", "Compile a model and print a summary, or the texts of stages."),
     "diff": ("diff", "Compare two plan files: decisions that differ, and the costs."),
@@ -42,17 +36,11 @@ _COMMANDS = {
     "info": ("info", "Show the machine, its threads, libdnnl and the cost cache."),
     "passes": ("compile", "List the passes over the graph in the order in which they run."),
     "plan": ("plan", "Show the kernel of every node and the format of every tensor."),
-    "quantize": (
-        "quantize",
-        "Make an int8 model (QDQ) that ONNX Runtime and OpenVINO load, too.",
-    ),
+    "quantize": ("quantize", "Make an int8 model (QDQ) of a float32 model."),
     "reorder": ("reorder", "Convert the array in a .npy file to another memory format."),
     "report": ("report", "Write an HTML page about the plan of a model."),
     "run": ("run", "Compile a model, run it once, and summarize its outputs."),
-    "train": (
-        "train",
-        "Train the weights of MODEL to classify DATA: an .npz file, or a folder of images.",
-    ),
+    "train": ("train", "Train the weights of MODEL to classify DATA."),
     "verify": ("verify", "Run a model and compare every tensor with a reference."),
 }
 """The module of each command, and the first sentence of its help, for a list of all commands."""

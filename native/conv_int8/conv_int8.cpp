@@ -103,6 +103,8 @@ struct ByteConv::Scratch {
     std::uint8_t *ring, *outside;  // copied rows of the source, and one of padding
     std::uint32_t *weights;        // quads, unless those in memory are
     std::int32_t *start;           // of all outputs
+    const std::uint8_t **taps;     // the row of each vertical tap
+    ByteConvOperand *operands;     // of the stages
 };
 
 ByteConv::ByteConv(ByteConvOptions options, const PostOps &post_ops)
@@ -336,27 +338,26 @@ void ByteConv::compute_row(const Call &call, const Item &item, std::int64_t row,
     // Rows are either those of the result or pieces of all of its pixels.
     const std::int64_t first = image_pixels * row / rows_;
     const std::int64_t place = item.image * image_pixels + first;
-    std::vector<const std::uint8_t *> taps(static_cast<std::size_t>(o.down.taps));
     const std::int64_t top = row * o.down.stride - o.pads[0];
     for (std::int64_t tap = 0; tap < o.down.taps; ++tap) {
         const std::int64_t at = top + tap * o.down.dilation;
         const bool inside = at >= 0 && at < o.height;
-        taps[static_cast<std::size_t>(tap)] =
+        scratch.taps[tap] =
             inside ? scratch.ring + at % o.down.extent() * row_bytes_ : scratch.outside;
     }
     if (is_direct_) {
         const std::int64_t pixel = rows_ == out_height_ ? row * o.down.stride * o.width : first;
-        taps[0] = call.source + (item.image * o.height * o.width + pixel) * o.channels;
+        scratch.taps[0] = call.source + (item.image * o.height * o.width + pixel) * o.channels;
     }
-    std::vector<ByteConvOperand> operands = *call.operands;
+    std::copy(call.operands->begin(), call.operands->end(), scratch.operands);
     ByteConvRow work{};
-    work.rows = taps.data();
+    work.rows = scratch.taps;
     work.down = o.down.taps;
     work.quads = quads_;
     work.pixel = o.across.stride * o.channels;
     work.count = image_pixels * (row + 1) / rows_ - first;
     work.stages = call.stages;
-    work.operands = operands.data();
+    work.operands = scratch.operands;
     work.stage_count = static_cast<int>(steps_.size());
     work.times = times_;
     work.plus = plus_;
@@ -374,11 +375,12 @@ void ByteConv::compute_row(const Call &call, const Item &item, std::int64_t row,
         work.term = call.term + output;
         work.outputs = std::min(o.outputs - output, kPanel);
         work.result = call.result + (place * o.outputs + output) * nbytes;
-        for (std::size_t s = 0; s < operands.size(); ++s) {
+        for (std::size_t s = 0; s < steps_.size(); ++s) {
             const ByteConvOperand &whole = (*call.operands)[s];
+            if (whole.from == nullptr) continue;
             const std::int64_t size = whole.type == ElementType::f32 ? sizeof(float) : 1;
-            operands[s].from = static_cast<const std::uint8_t *>(whole.from) +
-                               (place * whole.pixel + output) * size;
+            scratch.operands[s].from = static_cast<const std::uint8_t *>(whole.from) +
+                                       (place * whole.pixel + output) * size;
         }
         kernels_->row[work.outputs > kPanel / 2](work);
     }
@@ -421,13 +423,22 @@ void ByteConv::execute(const std::vector<void *> &data, void *scratchpad) const 
                     term,
                     stages.data(),
                     &operands};
+    // Those of different threads are in different lines of caches.
+    const std::int64_t apart = o.down.taps + kLine;
+    const auto others = static_cast<std::int64_t>(operands.size()) + kLine;
+    std::vector<const std::uint8_t *> taps(static_cast<std::size_t>(o.threads * apart));
+    std::vector<ByteConvOperand> shifted(static_cast<std::size_t>(o.threads * others));
     Shares items(o.images * bands_ * splits_, o.threads);
     in_parallel(o.threads, [&](int part, int) {
         Scratch scratch{};
         std::int64_t prepared = -1;
         for (std::int64_t index; (index = items.next(part)) >= 0;) {
             const Item next = item(index);
-            if (prepared < 0) scratch = scratch_of(bytes + part * thread_nbytes_);
+            if (prepared < 0) {
+                scratch = scratch_of(bytes + part * thread_nbytes_);
+                scratch.taps = taps.data() + part * apart;
+                scratch.operands = shifted.data() + part * others;
+            }
             if (prepared != next.panel) prepare(call, next, scratch);
             prepared = next.panel;
             compute(call, next, scratch);

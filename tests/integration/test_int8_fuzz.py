@@ -80,7 +80,7 @@ def test_joined_layers_give_the_results_of_the_definitions(
         values[layer.output.name] = layer.output.rounded(real)
     expected = [values[last]]
     try:
-        expected.append(run_onnxruntime(proto, made.inputs, 1, joins=False)[last])
+        expected.append(run_onnxruntime(proto, made.inputs, joins=False)[last])
     except NoKernel:
         assert "QLinear" in str(proto)  # it has not all types of these
     found = sw.compile(proto, tune="model", threads=1, dtype=dtype).run(made.inputs)[last]

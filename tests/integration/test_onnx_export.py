@@ -141,8 +141,9 @@ def test_an_operator_survives_and_runs(op: str, folder: Path) -> None:
 
 
 COMPOSED = {
-    "channel_shuffle", "dequantize_linear", "einsum", "identity", "interpolate", "max_pool_indices",
-    "quantize", "quantize_linear", "rearrange", "snap_s8", "snap_u8", "swish", *rows("COMPOSED"),
+    "channel_shuffle", "dequantize_linear", "einsum", "identity", "interpolate", "linear",
+    "max_pool_indices", "quantize", "quantize_linear", "rearrange", "snap_s8", "snap_u8", "swish",
+    *rows("COMPOSED"),
 }  # fmt: skip
 """Operators that ONNX has only as several, or as further results of others, or that the import
 writes as arithmetic on real numbers."""

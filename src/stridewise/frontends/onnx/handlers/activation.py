@@ -111,6 +111,19 @@ def _write_hard_swish(writer: Writer, node: Node) -> None:
     writer.emit(node, "Mul", [x, gate])
 
 
+def _write_linear(writer: Writer, node: Node) -> None:
+    """Write a product and a sum with numbers, each only where it changes something."""
+    (x,) = node.inputs
+    alpha, beta = node.float_attr("alpha", 1.0), node.float_attr("beta", 0.0)
+    if beta == 0:
+        writer.emit(node, "Mul", [x, writer.scalar(node, "alpha", alpha)])
+        return
+    scaled = x
+    if alpha != 1:
+        scaled = writer.step(node, "scaled", "Mul", [x, writer.scalar(node, "alpha", alpha)])
+    writer.emit(node, "Add", [scaled, writer.scalar(node, "beta", beta)])
+
+
 def _write_swish(writer: Writer, node: Node) -> None:
     """Write a product with a sigmoid: the opset that is written has no operator Swish."""
     (x,) = node.inputs
@@ -134,5 +147,6 @@ EXPORTERS: dict[str, Exporter] = {
     "gelu": _write_gelu,
     "gelu_tanh": _write_gelu,
     "hard_swish": _write_hard_swish,
+    "linear": _write_linear,
     "swish": _write_swish,
 }

@@ -84,6 +84,7 @@ std::vector<Walk::Loop> Walk::loops_of(const MemoryDesc &whole,
 
 Walk::Walk(const MemoryDesc &whole, const std::vector<MemoryDesc> &operands)
     : valid_(valid_lanes(whole)) {
+    for (const auto &operand : operands) has_padding_.push_back(valid_lanes(operand) > 0);
     bool is_last_block = valid_ > 0;  // where there is a single block, no loop counts blocks
     for (auto &loop : loops_of(whole, operands)) {
         const auto follows = [&](const Loop &outer) {
@@ -120,6 +121,8 @@ Walk::Walk(const MemoryDesc &whole, const std::vector<MemoryDesc> &operands)
 }
 
 bool Walk::is_whole(std::size_t operand) const {
+    // The channels of one pixel lie like those of blocks, but end before the padding does.
+    if (is_padded() && !has_padding_[operand]) return false;
     return std::all_of(loops_.begin(), loops_.end(), [&](const Loop &loop) {
         return loop.extent == 1 || loop.operands[operand] == loop.stride;
     });

@@ -19,7 +19,8 @@ class Walk {
     // Of all elements that are stored, padding included.
     std::int64_t size() const { return size_; }
     bool is_padded() const { return block_ >= 0; }
-    bool is_whole(std::size_t operand) const;   // each element lies where that of the tensor does
+    // Each element lies where that of the tensor does, padding included.
+    bool is_whole(std::size_t operand) const;
     bool is_scalar(std::size_t operand) const;  // all elements are the same one
     // An operand repeats the same elements every `period` elements of the tensor, and does so
     // within each `span` of them; both are 0 where it repeats nothing.
@@ -60,8 +61,9 @@ class Walk {
 
     std::vector<Loop> loops_;
     std::int64_t size_ = 1;
-    int block_ = -1;          // the loop over the blocks of a padded axis
-    std::int64_t valid_ = 0;  // elements in the last of them
+    int block_ = -1;                 // the loop over the blocks of a padded axis
+    std::int64_t valid_ = 0;         // elements in the last of them
+    std::vector<bool> has_padding_;  // of each operand
 };
 
 }  // namespace stridewise

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stridewise.runtime.binding.library import load_core
@@ -209,6 +209,7 @@ def test_rows_with_infinities_and_nan(algorithm: str, length: int, isa: str) -> 
     isa=st.sampled_from(ISAS),
     threads=st.integers(1, 3),
 )  # fmt: skip
+@example((1, 20, 1, 1), {1, 3}, 16, "norm", False, "portable", 1)  # sanitizers: rows end early
 def test_blocks_of_channels_with_padding(
     shape: tuple[int, ...],
     gone: set[int],

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/errors.hpp"
+#include "threads/subnormals.hpp"
 #include "threads/teams.hpp"
 
 // Declared here and resolved in the OpenMP runtime that libdnnl is linked to (libgomp or libiomp5).
@@ -50,7 +51,8 @@ class ThreadScope {
 };
 
 // Calls `job()` on a thread whose parallel regions get exactly `threads` threads, and waits for it:
-// on a thread of a team, or on the calling thread if it belongs to a team or needs no region.
+// on a thread of a team, or on the calling thread if it belongs to a team or needs no region. The
+// job reads and writes subnormal numbers as zero.
 //
 // Throws what the job throws, and std::runtime_error if OpenMP gives fewer threads. oneDNN's
 // kernels rely on the number that they were created for and would skip parts of results.
@@ -62,15 +64,20 @@ void with_threads(int threads, const Job &job) {
         return;
     }
     const ThreadScope scope(threads);
+    const SubnormalsFlushed flushed;
     job();
 }
 
-// Calls `body(part, parts)` concurrently, once for each of up to `threads` parts. Rethrows the
-// first exception after the parallel region, because no exception may leave it.
+// Calls `body(part, parts)` concurrently, once for each of up to `threads` parts, which read and
+// write subnormal numbers as zero. Rethrows the first exception after the parallel region, because
+// no exception may leave it.
 template <typename Body>
 void in_parallel(int threads, const Body &body) {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
-    if (threads == 1) return body(0, 1);
+    if (threads == 1) {
+        const SubnormalsFlushed flushed;
+        return body(0, 1);
+    }
     if (!Teams::is_member()) {
         return with_threads(threads, [&] { in_parallel(threads, body); });
     }

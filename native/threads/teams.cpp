@@ -13,6 +13,8 @@
 #include <thread>
 #include <utility>
 
+#include "threads/subnormals.hpp"
+
 namespace stridewise {
 namespace {
 
@@ -105,6 +107,7 @@ class Teams::Leader {
 
     void serve() {
         join();
+        const SubnormalsFlushed flushed;  // also in the workers, which this thread starts
         while (true) {
             await(State::posted, changed_, kLeader);
             execute();

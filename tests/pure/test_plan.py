@@ -304,7 +304,7 @@ def test_the_explanation_names_every_node_reorder_total_and_proof():
         assert f"  {node.name}\n" in text
     for reorder in plan.reorders:
         assert f"reorder {reorder.tensor}: {reorder.source} -> {reorder.target}" in text
-    assert f"{len(plan.reorders)} reorders left:" in text
+    assert f"{len(plan.reorders)} reorders left" in text
     assert f"total {plan.cost_ns / 1e6:.3f} ms" in text
     assert "proved optimal" in text
     for kind in KINDS:

@@ -83,6 +83,19 @@ class Quantization:
         scales, zeros = (", ".join(map(repr, each)) for each in (self.scales, self.zero_points))
         return f"scale {scales} zero {zeros}" + (f" along {self.axis}" if self.axis else "")
 
+    @property
+    def brief(self) -> str:
+        """The scale to four digits, and the zero point if it is not 0.
+
+        >>> Quantization(0.0123456789, 7).brief, Quantization([0.5, 0.25], axis="O").brief
+        ('scale 0.01235 zero 7', '2 scales along O')
+        """
+        if len(self.scales) > 1 or len(self.zero_points) > 1:
+            count = max(len(self.scales), len(self.zero_points))
+            return f"{count} scales along {self.axis}"
+        zero = f" zero {self.zero_points[0]}" if self.zero_points[0] else ""
+        return f"scale {self.scales[0]:.4g}{zero}"
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:

@@ -43,12 +43,19 @@ class Storage:
         """Return the type of the stored elements of a tensor whose own type is ``own``."""
         return self.dtype or own
 
-    def spelled(self, spell: Spell = str) -> str:
-        """Return the storage as text; the element type appears where it is not the tensor's own."""
+    def spelled(self, spell: Spell = str, *, brief: bool = False) -> str:
+        """Return the storage as text; the element type appears where it is not the tensor's own.
+
+        Args:
+            spell: returns the name of a format.
+            brief: shorten the quantization. Storages of different quantization may get one text.
+        """
         text = spell(self.format)
         if self.dtype is not None:
             text += f" {self.dtype.short}"
-        return text if self.quantization is None else f"{text} ({self.quantization.text})"
+        if self.quantization is None:
+            return text
+        return f"{text} ({self.quantization.brief if brief else self.quantization.text})"
 
     def __str__(self) -> str:
         return self.spelled()

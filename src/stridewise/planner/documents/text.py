@@ -54,11 +54,14 @@ def _host_lines(plan: PlanData) -> list[str]:
 
 def _reorder_lines(plan: PlanData) -> list[str]:
     noun, spell = plan.target.reorder, plan.target.spell
-    return [
-        f"{r.cost_ns / _MICRO:9.1f} us  {noun} {r.tensor}: {r.source.spelled(spell)} -> "
-        f"{r.target.spelled(spell)}, {r.nbytes} bytes [{r.implementation or 'library choice'}]"
-        for r in plan.reorders
-    ]
+    lines: list[str] = []
+    for r in plan.reorders:
+        source, target = (stored.spelled(spell, brief=True) for stored in (r.source, r.target))
+        lines.append(
+            f"{r.cost_ns / _MICRO:9.1f} us  {noun} {r.tensor}: {source} -> {target}, "
+            f"{r.nbytes} bytes [{r.implementation or 'library choice'}]"
+        )
+    return lines
 
 
 def _view_lines(plan: PlanData) -> list[str]:
@@ -131,7 +134,7 @@ def explain(plan: PlanData) -> str:
         *_node_lines(plan),
         *_partition_lines(plan),
         *_host_lines(plan),
-        f"{_reorders(plan, len(plan.reorders))} left:",
+        f"{_reorders(plan, len(plan.reorders))} left" + (":" if plan.reorders else ""),
         *_reorder_lines(plan),
         *_view_lines(plan),
         *_move_lines(plan),

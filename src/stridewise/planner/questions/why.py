@@ -42,8 +42,8 @@ def duration(ns: float, *, like: float | None = None) -> str:
 def formats_of(candidate: Candidate, spell: Spell = str) -> str:
     """Return the storages that a candidate takes and gives, once where they are the same."""
     option = candidate.option
-    sources = {stored.spelled(spell) for stored in option.needs if stored is not None}
-    results = {stored.spelled(spell) for stored in option.makes}
+    sources = {s.spelled(spell, brief=True) for s in option.needs if s is not None}
+    results = {s.spelled(spell, brief=True) for s in option.makes}
     if sources == results or not sources:
         return ", ".join(sorted(results))
     return f"{', '.join(sorted(sources))} -> {', '.join(sorted(results))}"

@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 
 import stridewise as sw
 from stridewise.api import stored
+from stridewise.program import KernelStep
+from stridewise.runtime.binding.kernels import Kernels
+from stridewise.runtime.binding.program import check_layouts
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.stored import with_names
 from stridewise.runtime.store import checks
 from stridewise.runtime.store import stored_models as store_module
 from stridewise.runtime.store.checks import Checks
@@ -236,3 +240,17 @@ def test_a_start_imports_only_what_it_needs(source: Path, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     assert sorted(UNNEEDED & set(done.stdout.split())) == []
     assert np.array_equal(np.load(tmp_path / "y.npy"), model(np.ones(SHAPE, np.float32)))
+
+
+def test_programs_are_stored_with_the_names_of_all_kernels() -> None:
+    b = Net(1, 16, 9, 9)
+    y = b.conv(b.op("relu", [b.conv(b.x, 16, 3)]), 24, 1)
+    program = sw.compile(b.build([y]), tune="model", threads=1).program
+    named = with_names(program, 1)
+    check_layouts(named, Kernels(1, anew=True))
+    before = [step for step in program.steps if isinstance(step, KernelStep)]
+    after = [step for step in named.steps if isinstance(step, KernelStep)]
+    assert not all(step.implementation for step in before)
+    for old, new in zip(before, after, strict=True):
+        assert new.implementation == Kernels(1).get(old.spec, old.implementation).impl
+    assert all(item.implementation for item in named.constants if item.spec is not None)

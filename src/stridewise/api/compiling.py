@@ -121,7 +121,8 @@ def compile(  # noqa: A001
     found = Options(target=target, **options)
     begin, calls = time.time(), None
     entry = StoreEntry.of(source, found) if example_inputs is None else None
-    model: Model | None = entry.find() if entry else None
+    with paused():
+        model: Model | None = entry.find() if entry else None
     from_disk = model is not None
     if model is None:
         # What measures for long, or exports a module, may leave much garbage.

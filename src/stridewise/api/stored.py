@@ -22,7 +22,7 @@ from stridewise.options import Options
 from stridewise.program import KernelStep
 from stridewise.runtime.binding.library import library_info
 from stridewise.runtime.execution.executor import CompiledModel, DeferredPlan
-from stridewise.runtime.execution.stored import load_stored
+from stridewise.runtime.execution.stored import load_stored, with_names
 from stridewise.runtime.machine.machine import checked_limit
 from stridewise.runtime.store.checks import Checks, system_state
 from stridewise.runtime.store.fingerprint import differing, fingerprint
@@ -310,10 +310,15 @@ def _completed(stored: StoredModel, model: CompiledModel) -> tuple[StoredModel, 
     begin = time.monotonic()
     outputs = fingerprint(model)
     taken = time.monotonic() - begin
-    reorders = tuple(planned_reorders(stored.program))
-    pieces = checksums(model.weights, model.call_signature.threads)
+    threads = model.call_signature.threads
+    program = with_names(stored.program, threads // stored.program.split.lanes)
     found = dataclasses.replace(
-        stored, plan=document, pieces=pieces, outputs=outputs, reorders=reorders
+        stored,
+        program=program,
+        plan=document,
+        pieces=checksums(model.weights, threads),
+        outputs=outputs,
+        reorders=tuple(planned_reorders(program)),
     )
     return found, taken
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from stridewise.program import KernelStep, Program
+from stridewise.program import KernelStep, PackedConstant, Program, Step
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.program import NativeProgram, check_layouts
 from stridewise.runtime.binding.reorders import PlannedReorder
@@ -12,7 +13,33 @@ from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.executor import CallSignature, CompiledModel, DeferredPlan
 from stridewise.targets.kernels import KernelSpec
 
-__all__ = ["load_stored"]
+__all__ = ["load_stored", "with_names"]
+
+
+def with_names(program: Program, threads: int) -> Program:
+    """Return a program in which every kernel names its implementation.
+
+    Plans by predicted costs leave some to be selected when the kernel is created, by rules that a
+    start need not import.
+
+    Args:
+        program: a program that was loaded; it has no fallback steps.
+        threads: how many run a kernel.
+    """
+    kernels = Kernels(threads)
+
+    def named(step: Step) -> Step:
+        if not isinstance(step, KernelStep) or step.implementation:
+            return step
+        return replace(step, implementation=kernels.get(step.spec, "").impl)
+
+    def asked(constant: PackedConstant) -> PackedConstant:
+        if constant.spec is None or constant.implementation:
+            return constant
+        return replace(constant, implementation=kernels.get(constant.spec, "").impl)
+
+    steps, constants = tuple(map(named, program.steps)), tuple(map(asked, program.constants))
+    return replace(program, steps=steps, constants=constants)
 
 
 def load_stored(

@@ -328,7 +328,10 @@ void ByteConv::copy_row(const Call &call, std::int64_t image, std::int64_t row,
         std::memcpy(to, from, static_cast<std::size_t>(pixels * o.channels));
         return;
     }
-    for (std::int64_t at = 0; at < pixels * o.channels; ++at) to[at] = from[at] ^ flip_;
+    // A copy, because stored bytes could be the member: then one byte is stored at a time.
+    const std::uint8_t flip = flip_;
+    const std::int64_t count = pixels * o.channels;
+    for (std::int64_t at = 0; at < count; ++at) to[at] = from[at] ^ flip;
 }
 
 void ByteConv::compute_row(const Call &call, const Item &item, std::int64_t row,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,15 @@ def test_a_reorder_joins_two_storages_and_may_convert():
     assert str(TARGET.reorder_spec(value, Storage(NHWC), byte)) == (
         "reorder src=f32:1x3x12x12:acdb dst=u8:1x3x12x12:acdb scaling"
     )
+
+
+def test_a_reorder_within_one_quantization_moves_bytes():
+    value, numbers = derived().values["x"], Quantization(0.5, 3)
+    planar, rows = (Storage(fmt, dtype_of("u8"), numbers) for fmt in (value.origin or NHWC, NHWC))
+    moved = TARGET.reorder_spec(value, planar, rows)
+    assert str(moved) == "reorder src=u8:1x3x12x12:abcd dst=u8:1x3x12x12:acdb"
+    other = replace(rows, quantization=Quantization(0.25, 3))
+    assert str(TARGET.reorder_spec(value, planar, other)).endswith(" scaling")
 
 
 def test_a_storage_as_text_has_the_element_type_where_it_is_not_the_own_one():

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from stridewise.errors import PlanError
 from stridewise.planner.solver import eliminate
 from stridewise.planner.solver.eliminate import Contradiction, minimize
+from stridewise.planner.solver.integer import minimize_tables
 from stridewise.planner.solver.solve import Choice, Problem, solve
 from stridewise.planner.solver.table import Minimum, Table
 
@@ -385,3 +386,8 @@ def test_a_format_may_have_an_empty_name():
     )
     for method in METHODS:
         assert solve(problem, method=method).demanded == {"y": ""}
+
+
+def test_the_integer_program_prints_nothing(capfd):
+    assert minimize_tables([2], [Table((0,), np.array([2.0, 1.0]))], 10.0) is not None
+    assert capfd.readouterr() == ("", "")

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,8 +84,7 @@ class _Program:
         matrix.start_ = np.cumsum([0, *(len(row) for row in self.entries)])
         matrix.index_ = np.array([c for row in self.entries for c in row], np.int32)
         matrix.value_ = np.array([v for row in self.entries for v in row.values()])
-        highs = highspy.Highs()
-        highs.setOptionValue("output_flag", False)
+        highs = _silent_highs()
         highs.setOptionValue("threads", 1)
         highs.setOptionValue("mip_rel_gap", 0.0)
         highs.setOptionValue("mip_abs_gap", 0.0)
@@ -106,6 +106,21 @@ class _Program:
             found=f"none in {time_limit:g} seconds ({status})",
             fix="allow more time",
         )
+
+
+def _silent_highs() -> Any:
+    """Return a solver that prints nothing, not even when it is made (HiGHS 1.16)."""
+    import highspy  # noqa: PLC0415 (as above)
+
+    class Silent(highspy.Highs):
+        # What makes a solver calls this after options have their defaults.
+        def enableCallbacks(self) -> None:  # noqa: N802 (its name)
+            self.setOptionValue("output_flag", False)
+            super().enableCallbacks()
+
+    made = Silent()
+    made.setOptionValue("output_flag", False)
+    return made
 
 
 def minimize_tables(

@@ -22,16 +22,18 @@ def _memory(value: Value, storage: Storage) -> MemorySpec:
 def reorder_spec(value: Value, source: Storage, goal: Storage) -> KernelSpec:
     """Return the kernel that stores a value in another way; it converts elements as it moves them.
 
-    Extents are in the order of the axes, which all formats of one value share.
+    Extents are in the order of the axes, which all formats of one value share. Elements of one
+    quantization are moved as they are.
     """
     if source.format.axes != goal.format.axes:
         raise AssertionError("formats of one value are over the same axes")
     sides = (("src", _memory(value, source)), ("dst", _memory(value, goal)))
-    if source.quantization is None and goal.quantization is None:
+    numbers, types = source.quantization, {memory.dtype for _, memory in sides}
+    if numbers == goal.quantization and (numbers is None or len(types) == 1):
         return KernelSpec("reorder", sides)
-    src, dst = source.quantization or Quantization(), goal.quantization or Quantization()
-    numbers = (*src.zero_points, *src.scales, *dst.scales, *dst.zero_points)
-    return KernelSpec("reorder", sides, ((SCALING, tuple(map(float, numbers))),))
+    src, dst = numbers or Quantization(), goal.quantization or Quantization()
+    scaling = (*src.zero_points, *src.scales, *dst.scales, *dst.zero_points)
+    return KernelSpec("reorder", sides, ((SCALING, tuple(map(float, scaling))),))
 
 
 FAMILY = Family(kinds={"reorder": KernelKind()})

@@ -128,6 +128,26 @@ std::int64_t find_row(const MemoryDesc &source, const MemoryDesc &result,
     return row.stride == 1 && row.extent <= kLongestRow ? row.extent : 0;
 }
 
+// Returns the tensor as slabs of rows side by side, if it consists of such rows that are
+// normalized.
+SideSlabs find_sides(const MemoryDesc &source, const MemoryDesc &result,
+                     const MemoryDesc &statistics) {
+    constexpr std::int64_t kFewUnits = 8, kSmall = 16384;  // elements
+    if (has_halves({source, result})) return {};
+    const Walk walk(result, {source, statistics});
+    const auto &loops = walk.loops();
+    if (walk.is_padded() || !walk.is_whole(0) || loops.size() < 2) return {};
+    const auto &row = loops[loops.size() - 2], &inner = loops.back();
+    for (const auto &loop : loops) {
+        if ((loop.operands[1] == 0) != (&loop == &row)) return {};
+    }
+    if (inner.stride != 1 || row.stride != inner.extent || row.extent > kLongestRow) return {};
+    SideSlabs found{1, row.extent, inner.extent};
+    found.slabs = walk.size() / (found.count * found.width);
+    const bool has_work_for_few = found.units() < kFewUnits && walk.size() > kSmall;
+    return has_work_for_few ? SideSlabs{} : found;
+}
+
 MemoryDesc scratch_desc(std::size_t nbytes) {
     return MemoryDesc({std::max<std::int64_t>(static_cast<std::int64_t>(nbytes), 1)}, "u8", "a");
 }
@@ -284,6 +304,9 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
       run_rows_(algorithm == "softmax"       ? find_row_kernels(isa_).softmax
                 : algorithm == "log_softmax" ? find_row_kernels(isa_).log_softmax
                                              : find_row_kernels(isa_).norm),
+      sides_(algorithm == "norm" ? SideSlabs{} : find_sides(source, result, statistics)),
+      run_sides_(algorithm == "softmax" ? find_row_kernels(isa_).side_softmax
+                                        : find_row_kernels(isa_).side_log_softmax),
       epsilon_(epsilon) {
     require(statistics_.count() == 2, "normalization: there is no algorithm " + algorithm);
     check_pointwise({result});
@@ -330,8 +353,24 @@ void Normalization::run_rows(const std::vector<void *> &data) const {
     });
 }
 
+void Normalization::run_sides(const std::vector<void *> &data) const {
+    const std::int64_t size = sides_.count * sides_.width, chunks = sides_.chunks();
+    in_parallel(threads_, [&](int part, int parts) {
+        const std::int64_t begin = sides_.units() * part / parts;
+        const std::int64_t end = sides_.units() * (part + 1) / parts;
+        for (std::int64_t unit = begin; unit < end; ++unit) {
+            const std::int64_t first = unit % chunks * kSideRows;
+            const std::int64_t at = unit / chunks * size + first;
+            run_sides_({static_cast<const float *>(data.front()) + at,
+                        static_cast<float *>(data.back()) + at, sides_.count,
+                        std::min(kSideRows, sides_.width - first), sides_.width});
+        }
+    });
+}
+
 void Normalization::execute(const std::vector<void *> &data, void *scratchpad) const {
     if (row_ > 0) return run_rows(data);
+    if (sides_.slabs > 0) return run_sides(data);
     auto *scratch = static_cast<std::byte *>(scratchpad);
     const std::size_t nbytes = rounded_nbytes(statistics_.places());
     const Statistics::Numbers numbers{scratch, scratch + nbytes};

@@ -73,6 +73,16 @@ class Reduction : public Kernel {
     std::shared_ptr<const Walk> padding_;  // of a result in blocks
 };
 
+// A tensor as slabs one after the other, each of `width` rows side by side of `count` elements.
+struct SideSlabs {
+    std::int64_t slabs = 0;  // 0 for another tensor
+    std::int64_t count = 0, width = 0;
+
+    // What one thread computes at a time.
+    std::int64_t chunks() const { return (width + kSideRows - 1) / kSideRows; }
+    std::int64_t units() const { return slabs * chunks(); }
+};
+
 class Normalization : public Kernel {
   public:
     // What is applied after a normalization: absent, or with extents of the source or 1.
@@ -94,6 +104,7 @@ class Normalization : public Kernel {
 
   private:
     void run_rows(const std::vector<void *> &data) const;
+    void run_sides(const std::vector<void *> &data) const;
 
     std::vector<MemoryDesc> descs_;  // by argument: the source, scale, shift, the destination
     std::string isa_;
@@ -101,6 +112,8 @@ class Normalization : public Kernel {
     Expression expression_;
     std::int64_t row_;  // elements of a row if each is a row that is normalized, else 0
     void (*run_rows_)(const DenseRows &rows);
+    SideSlabs sides_;
+    void (*run_sides_)(const SideRows &rows);
     double epsilon_;
 };
 

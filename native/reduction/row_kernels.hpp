@@ -20,11 +20,23 @@ struct DenseRows {
 // The longest rows, of which the partial sums of a loop are exact enough in float32.
 constexpr std::int64_t kLongestRow = 4096;
 
+// Rows side by side: `width` of them, `stride` elements from one element of a row to the next.
+struct SideRows {
+    const float *from;
+    float *to;  // may be `from`
+    std::int64_t count, width, stride;
+};
+
+// Rows side by side that are given to a kernel at a time, at most, unless they are all there are.
+constexpr std::int64_t kSideRows = 64;
+
 // Without scale and shift, except of norms.
 struct RowKernels {
     void (*softmax)(const DenseRows &rows);
     void (*log_softmax)(const DenseRows &rows);
     void (*norm)(const DenseRows &rows);
+    void (*side_softmax)(const SideRows &rows);
+    void (*side_log_softmax)(const SideRows &rows);
 };
 
 const RowKernels &portable_row_kernels();

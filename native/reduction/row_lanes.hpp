@@ -5,6 +5,7 @@
 
 #include "reduction/lanes.hpp"
 #include "reduction/row_kernels.hpp"
+#include "reduction/side_lanes.hpp"
 
 namespace stridewise {
 namespace {
@@ -151,7 +152,8 @@ struct Rows {
 };
 
 template <int N>
-constexpr RowKernels kRowKernels{Rows<N>::softmax, Rows<N>::log_softmax, Rows<N>::norm};
+constexpr RowKernels kRowKernels{Rows<N>::softmax, Rows<N>::log_softmax, Rows<N>::norm,
+                                 side_softmax<N, false>, side_softmax<N, true>};
 
 }  // namespace
 }  // namespace stridewise

@@ -99,7 +99,7 @@ def test_library_kernels_are_never_weighed_against_the_host():
 
 def test_what_the_library_refuses_for_one_node_changes_nothing_for_others():
     def price(spec: KernelSpec) -> float | Refusal:
-        kinds = ("softmax", "normalization", "normalized_rows")
+        kinds = ("softmax", "normalization", "normalized_columns", "normalized_rows")
         return Refusal("onednn", str(spec), "no") if spec.kind in kinds else 1.0
 
     b, x = net()

@@ -213,7 +213,7 @@ def test_kernels_that_the_library_refuses_run_on_the_host_for_a_reason():
     class Poor(ForcingOracle):
         def _cost(self, spec: Any) -> Any:
             found = super()._cost(spec)
-            kinds = ("softmax", "normalization", "normalized_rows")
+            kinds = ("softmax", "normalization", "normalized_columns", "normalized_rows")
             return Refusal("onednn", str(spec), "no") if spec.kind in kinds else found
 
     b = Net(2, 17, 6, 5)

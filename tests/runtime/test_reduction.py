@@ -176,6 +176,48 @@ def test_dense_rows(
     np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=4e-6)
 
 
+@given(
+    slabs=st.integers(1, 12),
+    length=st.one_of(st.integers(2, 140), st.integers(250, 600)),
+    width=st.one_of(st.integers(2, 17), st.integers(18, 150)),
+    algorithm=st.sampled_from(["softmax", "log_softmax"]),
+    isa=st.sampled_from(ISAS),
+    threads=st.integers(1, 3),
+)
+def test_rows_side_by_side(
+    slabs: int, length: int, width: int, algorithm: str, isa: str, threads: int
+) -> None:
+    x = 3 * drawn((slabs, length, width))
+    desc, bytes_ = stored(x, (0, 1, 2))
+    statistics = stored(np.empty((slabs, 1, width), np.float32), (0, 1, 2))[0]
+    wanted = NORMS[algorithm](x.astype(np.float64), (1,))
+    kernel = core.Normalization(algorithm, desc, desc, statistics, threads=threads, isa=isa)
+    result = np.empty_like(bytes_)
+    run(kernel, {core.ARG_SRC: bytes_}, result, threads)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=4e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", [2, 3, 4, 6, 8, 11, 16, 20, 64, 70])
+@pytest.mark.parametrize("algorithm", ["softmax", "log_softmax"])
+def test_infinities_and_nan_of_rows_side_by_side(algorithm: str, width: int, isa: str) -> None:
+    """Masked elements are exact zeros; what has no softmax is NaN, and no neighbor is."""
+    x = 3 * drawn((9, 21, width))
+    x[0, 1:, 0] = -np.inf
+    x[1, 20, width // 2] = np.nan
+    x[2, -1, -1] = np.inf
+    x[3, :, 1] = -np.inf
+    x[4, -1, 0] = -np.inf
+    desc, bytes_ = stored(x, (0, 1, 2))
+    statistics = stored(np.empty((9, 1, width), np.float32), (0, 1, 2))[0]
+    kernel = core.Normalization(algorithm, desc, desc, statistics, threads=1, isa=isa)
+    result = np.empty_like(bytes_)
+    run(kernel, {core.ARG_SRC: bytes_}, result, 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wanted = NORMS[algorithm](x.astype(np.float64), (1,))
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=3e-6)
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("length", [3, 16, 49, 196])
 @pytest.mark.parametrize("algorithm", ["softmax", "log_softmax"])

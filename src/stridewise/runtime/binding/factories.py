@@ -454,6 +454,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "lookup": _lookup,
     "narrow_groups": _depthwise,
     "normalization": _normalization,
+    "normalized_columns": _normalization,
     "normalized_rows": _normalization,
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,

@@ -54,7 +54,9 @@ PRIMITIVES = frozenset(
 )
 """Kinds of kernels that the library has for bfloat16 tensors."""
 
-_LIGHT = frozenset({"normalization", "normalized_rows", "pointwise", "reduction"})
+_LIGHT = frozenset(
+    {"normalization", "normalized_columns", "normalized_rows", "pointwise", "reduction"}
+)
 """Kinds of the core's kernels that may also round float32 operands' results to bfloat16."""
 
 _OF_ONE_TYPE = frozenset(

@@ -51,3 +51,4 @@ REFUSED = [
     ("recurrent", [(2, 3, 9), (1, 8, 2)], {"cell": "lstm"}, "gates [steps, rows, 4 * units]"),
     ("recurrent", [(2, 3, 8), (1, 8, 3)], {"cell": "lstm"}, "weights f32[1,8,2]"),
 ]
+COMPOSED = ["recurrent"]

@@ -20,10 +20,12 @@
 #include "depthwise/weights.hpp"
 #include "dropout/dropout.hpp"
 #include "executor/measure.hpp"
+#include "indexed/indexed.hpp"
 #include "isa/choice.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
 #include "pointwise/pointwise.hpp"
+#include "recurrent/recurrent.hpp"
 #include "reduction/reduction.hpp"
 #include "support/caches.hpp"
 #include "support/errors.hpp"
@@ -508,6 +510,24 @@ void bind_kernels(nb::module_ &m) {
         .def(nb::init<const MemoryDesc &, const MemoryDesc &, int, const std::string &>(), "src"_a,
              "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
     m.def("lookup_isas", &lookup_isas);
+    nb::class_<GatherRows, Kernel>(m, "GatherRows", nb::is_final())
+        .def(nb::init<const MemoryDesc &, const MemoryDesc &, int>(), "src"_a, "dst"_a,
+             nb::kw_only(), "threads"_a);
+    nb::class_<ScatterRows, Kernel>(m, "ScatterRows", nb::is_final())
+        .def(nb::init<const std::string &, const MemoryDesc &, const MemoryDesc &, int>(),
+             "reduction"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a);
+    nb::class_<Recurrent, Kernel>(m, "Recurrent", nb::is_final())
+        .def(
+            "__init__",
+            [](Recurrent *self, const std::string &cell, const std::string &direction,
+               const MemoryDesc &src, const MemoryDesc &dst, bool has_bias, bool has_state,
+               bool has_cell, int threads, int lanes, const std::string &isa) {
+                new (self) Recurrent(
+                    src, dst,
+                    {cell, direction, has_bias, has_state, has_cell, lanes, threads, isa});
+            },
+            "cell"_a, "direction"_a, "src"_a, "dst"_a, nb::kw_only(), "has_bias"_a, "has_state"_a,
+            "has_cell"_a, "threads"_a, "lanes"_a = 0, "isa"_a = "");
     nb::class_<Dropout, Kernel>(m, "Dropout", nb::is_final())
         .def(nb::init<const MemoryDesc &, double, std::int64_t, int>(), "images"_a, "share"_a,
              "stream"_a, nb::kw_only(), "threads"_a);

@@ -345,6 +345,8 @@ void bind_primitives(nb::module_ &m) {
     m.def("post_op_arg", &post_op_arg, "index"_a);
     m.attr("ARG_SRC") = DNNL_ARG_SRC;
     m.attr("ARG_SRC_1") = DNNL_ARG_SRC_1;
+    m.attr("ARG_SRC_2") = DNNL_ARG_SRC_2;
+    m.attr("ARG_DST_1") = DNNL_ARG_DST_1;
     m.attr("ARG_DST") = DNNL_ARG_DST;
     m.attr("ARG_WEIGHTS") = DNNL_ARG_WEIGHTS;
     m.attr("ARG_BIAS") = DNNL_ARG_BIAS;

@@ -5,6 +5,7 @@
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
+#include "recurrent/lanes.hpp"
 #include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
 
@@ -24,6 +25,10 @@ const ByteDepthwiseKernels &avx2_byte_depthwise(std::int64_t quads, std::int64_t
 
 const Conv1x1Kernels &avx2_conv1x1_kernels() {
     return kConv1x1Kernels<8, 6>;
+}
+
+const RecurrentKernels &avx2_recurrent_kernels() {
+    return kRecurrentKernels<8, 12>;
 }
 
 const PointwiseKernel *avx2_pointwise_kernel(const char *name) {

@@ -4,6 +4,7 @@
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
+#include "recurrent/lanes.hpp"
 #include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
 
@@ -29,6 +30,10 @@ const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis, Half
 
 const Conv1x1Kernels &avx512_conv1x1_kernels() {
     return kConv1x1Kernels<16, 14>;
+}
+
+const RecurrentKernels &avx512_recurrent_kernels() {
+    return kRecurrentKernels<16, 24>;
 }
 
 const PointwiseKernel *avx512_pointwise_kernel(const char *name) {

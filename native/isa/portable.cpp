@@ -5,6 +5,7 @@
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
+#include "recurrent/lanes.hpp"
 #include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
 
@@ -69,6 +70,10 @@ const ByteDepthwiseKernels &portable_byte_depthwise(std::int64_t /*quads*/, std:
 
 const Conv1x1Kernels &portable_conv1x1_kernels(int lanes) {
     return lanes == 16 ? kConv1x1Kernels<16, 2> : kConv1x1Kernels<8, 3>;
+}
+
+const RecurrentKernels &portable_recurrent_kernels(int lanes) {
+    return lanes == 16 ? kRecurrentKernels<16, 4> : kRecurrentKernels<8, 8>;
 }
 
 const PointwiseKernel *portable_pointwise_kernel(const char *name) {

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 ARG_SRC: int
 ARG_SRC_1: int
+ARG_SRC_2: int
+ARG_DST_1: int
 ARG_DST: int
 ARG_WEIGHTS: int
 ARG_BIAS: int
@@ -510,6 +512,42 @@ class Dropout(Kernel):
     """Dropout of a dense tensor; ARG_SRC_1 is the counter that draws."""
 
     def __init__(self, images: MemoryDesc, share: float, stream: int, *, threads: int) -> None: ...
+
+@final
+class GatherRows(Kernel):
+    """Rows of ``src`` [outer, rows, inner] by the table ARG_WEIGHTS; ``dst`` has as many rows."""
+
+    def __init__(self, src: MemoryDesc, dst: MemoryDesc, *, threads: int) -> None: ...
+
+@final
+class ScatterRows(Kernel):
+    """Writes rows of ``src`` [count, inner] to the rows of ``dst`` that ARG_WEIGHTS names.
+
+    ``reduction`` is ``none``, ``add``, ``mul``, ``max`` or ``min``.
+    """
+
+    def __init__(
+        self, reduction: str, src: MemoryDesc, dst: MemoryDesc, *, threads: int
+    ) -> None: ...
+
+@final
+class Recurrent(Kernel):
+    """The steps of a recurrent layer; see ``native/recurrent/recurrent.hpp``."""
+
+    def __init__(
+        self,
+        cell: str,
+        direction: str,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        *,
+        has_bias: bool,
+        has_state: bool,
+        has_cell: bool,
+        threads: int,
+        lanes: int = 0,
+        isa: str = "",
+    ) -> None: ...
 
 @final
 class Pointwise(Kernel):

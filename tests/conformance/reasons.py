@@ -127,6 +127,13 @@ def _old(model: ModelProto) -> bool:
     return bool(versions) and max(versions) < OPSETS[0]
 
 
+def _recurrent(model: ModelProto) -> bool:
+    """Return whether a recurrent layer reads weights that are inputs of the model."""
+    inputs = {item.name for item in model.graph.input}
+    layers = [node for node in nodes(model) if node.op_type in ("GRU", "LSTM", "RNN")]
+    return any(name in inputs for node in layers for name in node.input[1:3])
+
+
 REASONS: tuple[tuple[str, Callable[[ModelProto], bool]], ...] = (
     ("opsets that are too old", _old),
     ("a domain other than ONNX's own", lambda m: any("." in name for name in operators(m))),
@@ -136,6 +143,7 @@ REASONS: tuple[tuple[str, Callable[[ModelProto], bool]], ...] = (
     ("control flow", _among(_CONTROL_FLOW)),
     ("random numbers", _random),
     ("shapes that depend on data", _among(_DATA_DEPENDENT)),
+    ("recurrent layers whose weights are no constants", _recurrent),
 )
 """Facts that excuse a test, the first that holds counts."""
 

@@ -133,8 +133,9 @@ def test_an_operator_survives_and_runs(op: str, folder: Path) -> None:
         path = saved(graph, folder)
         expected = run_reference(graph, inputs)
         # A bias of anything but constant matrices is added to rounded products, and so are the
-        # scales and shifts of groups. Contractions become products.
-        compare = close if op in ("einsum", "group_norm", "matmul") else same
+        # scales and shifts of groups. Contractions become products. ONNX Runtime computes recurrent
+        # layers whose weights are no constants.
+        compare = close if op in ("einsum", "group_norm", "matmul", "recurrent") else same
         compare(run_reference(sw.load(path), inputs), expected)
         if not (onnxruntime_lacks(graph) or onnxruntime_differs(graph)):
             close(run_onnxruntime(path, inputs), expected)

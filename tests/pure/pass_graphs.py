@@ -21,6 +21,14 @@ def _fold_constants() -> Graph:
     return b.build([b.op("mul", [x, b.op("neg", [a])])])
 
 
+def _place_indices() -> Graph:
+    b, x = net(2, 3, 4)
+    points = np.stack(np.meshgrid(np.arange(2), [1], [1, 2], indexing="ij"), axis=-1)
+    y = b.op("scatter_nd", [x, b.constant(points), b.input("part", (2, 1, 2))])
+    rows = b.constant(np.array([[0, 2], [-1, 1]]))
+    return b.build([b.op("gather", [y, rows], {"axis": 2})])
+
+
 def _remove_no_ops() -> Graph:
     b, x = net(1, 2, 3)
     y = b.op("identity", [x])
@@ -302,6 +310,7 @@ GOLDEN = {
     "freeze_parameters": _freeze_parameters,
     "name_grids": _name_grids,
     "fold_constants": _fold_constants,
+    "place_indices": _place_indices,
     "remove_no_ops": _remove_no_ops,
     "skip_integers": _skip_integers,
     "compute_on_reals": _compute_on_reals,

@@ -31,6 +31,7 @@ from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.merge_groups import merge_groups
 from stridewise.passes.merge_moves import merge_moves
 from stridewise.passes.name_grids import name_grids
+from stridewise.passes.place_indices import place_indices
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
@@ -74,6 +75,11 @@ _IMPORTED = (
         name_grids,
     ),
     Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
+    Pass(
+        "place_indices",
+        "writes reading and writing by known indices as slices, or by rows along one axis",
+        place_indices,
+    ),
     Pass(
         "remove_no_ops",
         "removes identities, empty pads, full slices, concats of one tensor; shortens chains "

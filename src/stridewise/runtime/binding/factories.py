@@ -429,6 +429,25 @@ def _lookup(s: KernelArguments) -> _core.Lookup:
     return s.core.Lookup(s.memory("src"), s.memory("dst"), threads=s.threads)
 
 
+def _gather_rows(s: KernelArguments) -> _core.GatherRows:
+    return s.core.GatherRows(s.memory("src"), s.memory("dst"), threads=s.threads)
+
+
+def _scatter_rows(s: KernelArguments) -> _core.ScatterRows:
+    return s.core.ScatterRows(
+        s.text("reduction"), s.memory("src"), s.memory("dst"), threads=s.threads
+    )
+
+
+def _recurrent(s: KernelArguments) -> _core.Recurrent:
+    has = {role for role, _ in s.spec.memories}
+    return s.core.Recurrent(
+        s.text("cell"), s.text("direction"), s.memory("src"), s.memory("dst"),
+        has_bias="bias" in has, has_state="state" in has, has_cell="cell" in has,
+        threads=s.threads,
+    )  # fmt: skip
+
+
 def _dropout(s: KernelArguments) -> _core.Dropout:
     return s.core.Dropout(
         s.memory("dst"), s.number("share"), s.integer("stream"), threads=s.threads
@@ -451,6 +470,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "fitted_winograd": _fitted_winograd,
     "fused_batch_norm": _fused_batch_norm,
     "fused_batch_norm_gradient": _fused_batch_norm_gradient,
+    "gather_rows": _gather_rows,
     "lookup": _lookup,
     "narrow_groups": _depthwise,
     "normalization": _normalization,
@@ -460,7 +480,9 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "pooling_gradient": _pooling_gradient,
     "pooling_places": _pooling_places,
     "rearrange": _rearrange,
+    "recurrent": _recurrent,
     "reduction": _reduction,
+    "scatter_rows": _scatter_rows,
     "transposed_depthwise": _transposed_depthwise,
     "winograd": _winograd,
     "winograd_weight_gradient": _winograd_weight_gradient,
@@ -488,6 +510,9 @@ _ROLES = {
     "out_scale": "ARG_DIFF_SCALE",
     "out_shift": "ARG_DIFF_SHIFT",
     "table": "ARG_WEIGHTS",
+    "state": "ARG_SRC_1",
+    "cell": "ARG_SRC_2",
+    "out_cell": "ARG_DST_1",
 }
 
 

@@ -18,7 +18,7 @@ from stridewise.ops.registry import Array
 
 __all__ = ["Exporter", "OnnxValue", "Writer"]
 
-OnnxValue = int | float | str | tuple[int, ...]
+OnnxValue = int | float | str | tuple[int, ...] | tuple[str, ...]
 """Type of an ONNX attribute that is written. An empty tuple is a list of integers."""
 
 _FIELDS: dict[type, tuple[AttributeProto.AttributeType, str]] = {
@@ -30,6 +30,9 @@ _FIELDS: dict[type, tuple[AttributeProto.AttributeType, str]] = {
 
 
 def _attribute(name: str, value: OnnxValue) -> AttributeProto:
+    if isinstance(value, tuple) and value and isinstance(value[0], str):
+        texts = [str(item).encode() for item in value]
+        return AttributeProto(name=name, type=AttributeProto.STRINGS, strings=texts)
     kind, field = _FIELDS[type(value)]
     stored: Any = value.encode() if isinstance(value, str) else value
     return AttributeProto(name=name, type=kind, **{field: stored})
@@ -104,10 +107,20 @@ class Writer:
         op_type: str,
         inputs: Sequence[str],
         attrs: Mapping[str, OnnxValue] | None = None,
+        others: Sequence[str] = (),
     ) -> str:
-        """Write an intermediate ONNX node and return the name of its result."""
+        """Write an intermediate ONNX node and return the name of its first result.
+
+        Args:
+            node: the node.
+            role: what the result is, for its name.
+            op_type: ONNX's operator.
+            inputs: names of values, ``""`` for absent ones.
+            attrs: the attributes.
+            others: names of the further results, ``""`` for unused ones.
+        """
         name = self._fresh(f"{node.outputs[0]}/{role}")
-        self._write(node, name, op_type, inputs, (name,), attrs or {})
+        self._write(node, name, op_type, inputs, (name, *others), attrs or {})
         return name
 
     def emit(

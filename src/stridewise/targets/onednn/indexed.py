@@ -1,0 +1,107 @@
+"""Kernels that copy rows by a table of their numbers: reading and writing by known indices.
+
+The pass ``place_indices`` brings indices to this form. The core checks them before it copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from stridewise.graph import Refusal
+from stridewise.ops.geometry import user_format
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32, refused
+from stridewise.targets.onednn.memory import plain_memory
+from stridewise.targets.walks import copy_call
+
+__all__ = ["FAMILY"]
+
+_TABLE = "int32"
+
+
+def _unfit(context: KernelContext, tensors: tuple[str, ...]) -> Refusal | None:
+    """Return why no kernel takes a node; its input 1 has the indices."""
+    node = context.node
+    indices = context.value(node.inputs[1])
+    if not context.is_constant(indices.name):
+        return refused(node, "the indices are computed in the run")
+    if indices.dtype.name != _TABLE:
+        return refused(node, f"the indices are {indices.dtype}; kernels take {_TABLE}")
+    if any(context.value(name).dtype.name != "float32" for name in tensors):
+        return other_than_float32(context)
+    if not all(prod(context.value(name).shape) for name in (*tensors, indices.name)):
+        return refused(node, "a tensor has no elements")
+    return None
+
+
+def _table(context: KernelContext) -> tuple[tuple[str, MemorySpec], Arg]:
+    count = prod(context.value(context.node.inputs[1]).shape)
+    return ("table", MemorySpec((count,), "a", dtype="s32")), Arg(
+        "table", input_of(1), reshape=(count,)
+    )
+
+
+def _gather(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    refusal = _unfit(context, (x.name, y.name))
+    if refusal is not None:
+        yield refusal
+        return
+    axis = node.int_attr("axis", 0)
+    memory, table = _table(context)
+    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+    rows, count = x.shape[axis], memory[1].dims[0]
+    source, result = plain_memory((outer, rows, inner)), plain_memory((outer, count, inner))
+    spec = KernelSpec("gather_rows", (("src", source), memory, ("dst", result)))
+    args = (Arg("src", input_of(0)), table, Arg("dst", output_of()))
+    yield KernelOption(
+        "rows by index", (user_format(x), None), (user_format(y),), (Call(spec, args),)
+    )
+
+
+def _scatter(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, updates = context.value(node.inputs[0]), context.value(node.inputs[2])
+    y = context.value(node.outputs[0])
+    refusal = _unfit(context, (x.name, updates.name, y.name))
+    if refusal is None and context.value(node.inputs[1]).shape[-1] != 1:
+        refusal = refused(node, "points have several coordinates")
+    if refusal is not None:
+        yield refusal
+        return
+    memory, table = _table(context)
+    source = plain_memory((memory[1].dims[0], prod(x.shape[1:])))
+    result = plain_memory((x.shape[0], prod(x.shape[1:])))
+    params = (("reduction", node.str_attr("reduction", "none")),)
+    spec = KernelSpec("scatter_rows", (("src", source), memory, ("dst", result)), params)
+    call = Call(spec, (Arg("src", input_of(2)), table, Arg("dst", output_of())))
+    formats = (user_format(x), None, user_format(updates))
+    if not context.is_constant(x.name):
+        shared = (Alias(0, 0, 0, "accumulate"),)
+        yield KernelOption("rows by index", formats, (user_format(y),), (call,), shared)
+        return
+    # A constant is copied into the result.
+    whole = plain_memory((prod(x.shape),))
+    first = copy_call((whole, 0), (whole, 0), input_of(0), output_of())
+    yield KernelOption("rows by index", formats, (user_format(y),), (first, call))
+
+
+FAMILY = Family(
+    {"gather": Offer(_gather), "scatter_nd": Offer(_scatter)},
+    {
+        "gather_rows": KernelKind({"plain": 0.3}),
+        "scatter_rows": KernelKind({"plain": 0.3}),
+    },
+)

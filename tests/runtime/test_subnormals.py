@@ -1,4 +1,4 @@
-"""Kernels read and write subnormal numbers as zero, on every thread; callers keep their own mode."""
+"""Kernels read and write subnormal numbers as zero on every thread; callers keep their own mode."""
 
 from __future__ import annotations
 

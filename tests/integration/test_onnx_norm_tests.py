@@ -174,6 +174,18 @@ def test_lp_norms_of_zeros_are_zeros() -> None:
         np.testing.assert_allclose(found, x / size, rtol=1e-6)
 
 
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("exponent", range(-44, 38, 3))
+def test_lp_norms_of_any_magnitude_are_at_most_one(p: int, exponent: int) -> None:
+    x = np.random.default_rng(0).uniform(1, 2, (2, 17)).astype(F32) * F32(10.0**exponent)
+    found = sw.compile(model("LpNormalization", x.shape, p=p), tune="model", threads=2)(x)
+    wanted = x / np.linalg.norm(x.astype(np.float64), p, axis=-1, keepdims=True)
+    # Squares have a limited range: sums of larger ones are infinite, smaller ones are zero.
+    if (-17 if p == 2 else -37) <= exponent <= (18 if p == 2 else 36):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert (np.abs(found) <= 1 + 1e-5).all()
+
+
 def test_a_group_norm_of_opset_18_has_parameters_of_groups() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(2, 6, 4, 5)).astype(F32)

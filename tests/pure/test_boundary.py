@@ -55,6 +55,17 @@ def test_formats_go_by_the_names_of_any_system(
             "input 'image' of shape (1, 3, 4, 4): expected one format or more, found none",
         ),
         (
+            {"image": 3},
+            FormatError,
+            "input 'image' of shape (1, 3, 4, 4): expected a format, or a list of formats, found 3",
+        ),
+        (
+            {"image": ["NHWC", None]},
+            FormatError,
+            "input 'image' of shape (1, 3, 4, 4): expected a format, or a list of formats, "
+            "found None",
+        ),
+        (
             {"image": "NWC"},
             FormatError,
             "input 'image' of shape (1, 3, 4, 4): expected a format over the axes N, C, H, W, "

@@ -286,6 +286,14 @@ def test_declared_origins_are_anchors():
     assert derive(graph, {"x": parse("NHWC")}).graph == found.graph
 
 
+def test_a_declared_origin_is_an_order_of_axes():
+    b, x = net()
+    graph = b.build([conv(b, x, "anchor")])
+    for declared in (5, None, ["NCHW"], "NC", "nChw16c"):
+        with pytest.raises(FormatError, match="expected an order of 4 axes without blocks, for"):
+            derive(graph, {"x": declared})
+
+
 def test_a_declared_origin_may_not_contradict_an_operator():
     b, x = net()
     with pytest.raises(FormatError) as caught:

@@ -47,9 +47,11 @@ def calibrate(threads: int | None, seconds: float, cache_dir: Path | None, as_js
 
 
 def _table(found: Calibration) -> Table:
-    table = Table("kind", "storages", box=None)
+    table = Table(box=None)
+    for name in ("kind", "storages"):
+        table.add_column(name, overflow="fold")
     for name in ("samples", "measured / estimate", "error of predictions"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for rate in found.rates:
         figures = (str(rate.samples), f"{rate.factor:.2f}", f"{rate.error:.0%}")
         table.add_row(rate.kind, rate.family, *figures)

@@ -202,7 +202,9 @@ def _declared(graph: Graph, origins: Origins) -> Iterator[tuple[str, _Claim]]:
             raise InputError.at("origins", expected=f"inputs, {known}", found=repr(name))
         origin = parse(given) if isinstance(given, str) else given
         type_ = graph.values[name].type
-        if not origin.is_plain or origin.rank != len(type_.shape):
+        # Values come from callers, whatever their declared types are.
+        is_format = isinstance(origin, Format)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not (is_format and origin.is_plain and origin.rank == len(type_.shape)):
             raise FormatError.at(
                 f"the declared origin of input {name!r}",
                 expected=f"an order of {len(type_.shape)} axes without blocks, for {type_}",

@@ -70,9 +70,15 @@ def _format(value: Value, side: str, wanted: str | Format) -> Format:
 def _formats(
     value: Value, side: str, wanted: str | Format | Sequence[str | Format]
 ) -> list[Format]:
-    items = [wanted] if isinstance(wanted, str | Format) else list(wanted)
+    items = [wanted] if isinstance(wanted, str | Format) else wanted
+    # Values come from callers, whatever their declared types are.
+    if not isinstance(items, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _refused(value, side, "a format, or a list of formats", repr(items))
     if not items:
         raise _refused(value, side, "one format or more", "none")
+    for item in items:
+        if not isinstance(item, str | Format):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _refused(value, side, "a format, or a list of formats", repr(item))
     return list(dict.fromkeys(_format(value, side, item) for item in items))
 
 

@@ -124,7 +124,9 @@ def _lp_norm(imp: Importer, node: OnnxNode) -> None:
     size = imp.step(node, "total", "reduce_sum", [powers], over)
     if p != 1:
         size = imp.step(node, "size", "sqrt", [size])
-    least = scalar(imp, node, "least", _TINY, x)
+    # Kernels take squares of less than the smallest normal number for zero.
+    is_rounded = p != 1 and imp.type(x).dtype.name != "float64"
+    least = scalar(imp, node, "least", _TINY**0.5 if is_rounded else _TINY, x)
     imp.emit(node, "div", [x, imp.step(node, "positive", "maximum", [size, least])])
 
 

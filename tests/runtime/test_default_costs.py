@@ -203,3 +203,16 @@ def test_bfloat16_products_halve_the_expansion_alone(inputs: int, channels: int,
     costs = [spec.flops / rate / efficiency(spec) for spec, rate in ((exact, 1), (rounded, 2))]
     assert 0.5 * costs[0] < costs[1] < costs[0]
     assert 2.0 * between * inputs < costs[0]
+
+
+@given(st.integers(1, 200))
+def test_norms_of_pixels_pay_for_lanes_without_channels(channels: int):
+    def efficient(count: int, tag: str) -> float:
+        memory = MemorySpec((1, count, 100), tag)
+        return efficiency(KernelSpec("batch_norm", (("src", memory), ("dst", memory)), flops=1.0))
+
+    vectors = -(-channels // 16)
+    assert efficient(channels, "acb") == pytest.approx(
+        efficient(16, "acb") * channels / (16 * vectors)
+    )
+    assert efficient(channels, "abc") == efficient(16, "abc")

@@ -26,7 +26,7 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
-from stridewise.targets.onednn.memory import memory_of, plain_memory
+from stridewise.targets.onednn.memory import memory_of, plain_memory, storage_of
 from stridewise.targets.onednn.reductions import normalization, rows
 
 __all__ = ["FAMILY"]
@@ -199,7 +199,24 @@ def _by_library(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         )
 
 
+_LANES = 16
+"""Float32 numbers of the longest vector."""
+
+
+def _share(spec: KernelSpec) -> float:
+    """Return the part of the lanes that hold channels, where a vector holds those of one pixel."""
+    dst = spec.memory("dst")
+    if dst is None or storage_of(dst) != "channels-last":
+        return 1.0
+    channels = dst.dims[1]
+    return channels / (-(-channels // _LANES) * _LANES)
+
+
 FAMILY = Family(
     {"group_norm": Offer(_kernels)},
-    {"batch_norm": KernelKind({"plain": 0.10, "channels-last": 0.30, "blocked": 0.35})},
+    {
+        "batch_norm": KernelKind(
+            {"plain": 0.10, "channels-last": 0.30, "blocked": 0.35}, share=_share
+        )
+    },
 )

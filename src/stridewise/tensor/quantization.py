@@ -90,11 +90,11 @@ class Quantization:
         >>> Quantization(0.0123456789, 7).brief, Quantization([0.5, 0.25], axis="O").brief
         ('scale 0.01235 zero 7', '2 scales along O')
         """
-        if len(self.scales) > 1 or len(self.zero_points) > 1:
+        if self.axis is not None:
             count = max(len(self.scales), len(self.zero_points))
             return f"{count} scales along {self.axis}"
-        zero = f" zero {self.zero_points[0]}" if self.zero_points[0] else ""
-        return f"scale {self.scales[0]:.4g}{zero}"
+        scale, zero = max(self.scales), max(self.zero_points)  # the only ones
+        return f"scale {scale:.4g}" + (f" zero {zero}" if zero else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -288,6 +288,16 @@ def _keep_places() -> Graph:
     return b.build([b.op("max_pool_gradient", [y, g], window) for g, window in given])
 
 
+def _nest_concats() -> Graph:
+    b, x = net(1, 2, 4, 4)
+    parts, results = [x], list[str]()
+    for op in ("relu", "tanh", "sigmoid"):
+        parts.append(b.op(op, [results[-1] if results else x]))
+        results.append(b.op("concat", parts, {"axis": 1}))
+    results.append(b.op("concat", [parts[2], *parts[:2], *parts[:2]], {"axis": 1}))
+    return b.build([*results, b.op("concat", parts[:2], {"axis": 2})])
+
+
 def _compute_on_reals() -> Graph:
     b, x = net(1, 2, 4, 4)
     half = {"scale": 0.5, "zero_point": 3, "dtype": "uint8"}
@@ -321,6 +331,7 @@ GOLDEN = {
     "recognize_activations": _recognize_activations,
     "unstack": _unstack,
     "sink_reshapes": _sink_reshapes,
+    "nest_concats": _nest_concats,
     "merge_groups": _merge_groups,
     "sink_concats": _sink_concats,
     "fold_scale": _fold_scale,

@@ -31,6 +31,7 @@ from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.merge_groups import merge_groups
 from stridewise.passes.merge_moves import merge_moves
 from stridewise.passes.name_grids import name_grids
+from stridewise.passes.nest_concats import nest_concats
 from stridewise.passes.place_indices import place_indices
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
@@ -121,6 +122,11 @@ _RECOGNIZED = (
         "sink_reshapes",
         "moves reshapes down past elementwise operators, which earlier kernels then compute",
         sink_reshapes,
+    ),
+    Pass(
+        "nest_concats",
+        "lets concatenations read earlier ones of the same tensors instead of their parts",
+        nest_concats,
     ),
 )
 """The passes that find operators, and move others to where kernels take them."""

@@ -1,8 +1,8 @@
 """Read tensors that are joined already instead of their parts.
 
-Dense networks join the results of all earlier layers in each layer. A tensor can lie in place in one
-concatenation only; every other one copies it. If a concatenation reads the earlier one instead, all
-of them can lie in one another.
+Each layer of a dense network joins the results of all layers before it. A tensor can lie in place
+in one concatenation only; every other one copies it. If a concatenation reads the earlier one
+instead, all of them can lie in one another.
 """
 
 from __future__ import annotations

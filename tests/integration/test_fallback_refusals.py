@@ -112,8 +112,6 @@ def test_damage_that_no_check_finds_before_the_run_is_an_error_of_the_run() -> N
 @pytest.mark.parametrize(
     ("folded", "constants"),
     [
-        (node("LSTM", "s w r", "f", hidden_size=3), {
-            "s": weights(1, 1, 4), "w": weights(1, 12, 4), "r": weights(1, 12, 3)}),
         (node("NonMaxSuppression", "b s n", "f"), {
             "b": weights(1, 4, 4), "s": weights(1, 1, 4), "n": 1}),
     ],

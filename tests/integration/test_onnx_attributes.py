@@ -28,6 +28,8 @@ WITHOUT_EFFECT = {
     "Constant": {*defs.get_schema("Constant").attributes} - {"value"},  # a node has one of them
     "Dropout": {"ratio", "seed"},  # only training drops elements
     "GroupNormalization": {"stash_type"},  # the precision of sums; float32 has enough
+    # Factors of activations that are refused.
+    **{op: {"activation_alpha", "activation_beta"} for op in ("GRU", "LSTM", "RNN")},
     "QuantizeLinear": {"saturate"},
     "Range": {"stash_type"},  # read where ranges are computed, before handlers
     "TopK": {"sorted"},  # any order is right without it

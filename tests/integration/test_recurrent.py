@@ -124,3 +124,11 @@ def test_what_the_operator_cannot_do_is_refused_with_the_reason(op, attrs, found
     with pytest.raises(sw.StridewiseError, match=found):
         sw.compile(model, tune="model", fallback=False)
     compare(model, feed)
+
+
+def test_another_hidden_size_than_that_of_the_weights_is_refused():
+    model, _ = layer("LSTM", "forward", (3, 2, 4, 5), {"bias"})
+    (size,) = (item for item in model.graph.node[0].attribute if item.name == "hidden_size")
+    size.i = 6
+    with pytest.raises(sw.StridewiseError, match="hidden_size 5, as the weights have"):
+        sw.compile(model, tune="model", fallback=False)

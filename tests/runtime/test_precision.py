@@ -169,7 +169,9 @@ def test_networks_stay_near_float32(name: str) -> None:
     for plan in (cheapest, half_plan(graph, "channels-last")):
         made = [name for node in plan.graph.nodes for name in node.outputs]
         halves = sum(plan.storage(name).dtype == BF16 for name in made)
-        assert halves > len(made) // 10 or not HAS_BF16
+        # Without products of bfloat16, the cheapest plan may stay float32.
+        is_free = plan is cheapest and not this_machine(2).has_bfloat16
+        assert halves > len(made) // 10 or is_free or not HAS_BF16
         for output, found in load(lower_plan(plan)).run(feeds).items():
             wanted = expected[output].astype(np.float64)
             assert found.dtype == F32

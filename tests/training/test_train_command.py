@@ -20,6 +20,7 @@ from stridewise.api.checkpoints import read_checkpoint
 from stridewise.cli.train import train
 from stridewise.cli.training_data import Data, batches, pixels
 from stridewise.errors import GraphError, InputError
+from stridewise.runtime.machine.machine import this_machine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_shapes.py"
 
@@ -128,7 +129,9 @@ def test_a_model_is_trained_in_bfloat16(data: Path, tmp_path: Path):
         weights = sw.load(tmp_path / "out.onnx").constants.values()
         trained.append(np.concatenate([item.array.ravel() for item in weights]))
     assert trained[0].dtype == np.float32
-    assert 0 < np.linalg.norm(trained[0] - trained[1]) < 2e-2 * np.linalg.norm(trained[1])
+    # Without products of bfloat16, all tensors may stay float32.
+    assert (trained[0] != trained[1]).any() or not this_machine(2).has_bfloat16
+    assert np.linalg.norm(trained[0] - trained[1]) < 2e-2 * np.linalg.norm(trained[1])
 
 
 def test_a_folder_of_images_is_read(model: Path, tmp_path: Path):

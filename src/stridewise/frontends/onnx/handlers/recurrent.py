@@ -43,14 +43,18 @@ def _activations(node: OnnxNode, layer: str, count: int) -> tuple[str, ...]:
     return own
 
 
-def _check(imp: Importer, node: OnnxNode, layer: str, steps: int) -> None:
+def _check(node: OnnxNode, layer: str) -> None:
     """Refuse what the operator ``recurrent`` cannot do."""
     if "clip" in node.attrs:
         raise node.error("no clip", node.number("clip"))
-    if node.integer("input_forget", 0):
+    if layer == "LSTM" and node.integer("input_forget", 0):
         raise node.error("input_forget 0", node.integer("input_forget"))
     if layer == "LSTM" and node.input(_PEEPHOLES):
         raise node.error("no peepholes", node.input(_PEEPHOLES))
+
+
+def _check_lengths(imp: Importer, node: OnnxNode, steps: int) -> None:
+    """Refuse sequences of different lengths."""
     if node.input(4):
         lengths = imp.const(node.input(4))
         if lengths is None or (lengths != steps).any():
@@ -134,10 +138,14 @@ def _layer(imp: Importer, node: OnnxNode, layer: str) -> None:
         raise node.error(f"a direction of {', '.join(DIRECTIONS)}", repr(direction))
     count = 2 if direction == "bidirectional" else 1
     cell = _cell(node, layer, count)
+    _check(node, layer)
+    units = node.integer("hidden_size", 0)
     weights, states = _weights(imp, node, count, CELLS[cell])
+    if units not in (0, states.shape[2]):
+        raise node.error(f"hidden_size {states.shape[2]}, as the weights have", units)
     if batch_first:
         x = imp.step(node, "steps_first", "transpose", [x], {"perm": (1, 0, 2)})
-    _check(imp, node, layer, imp.shape(x)[0])
+    _check_lengths(imp, node, imp.shape(x)[0])
     shape = (count, CELLS[cell], states.shape[2])
     bias, product = _biases(imp, node, shape, apart=cell == "gru")
     inputs = [_gates(imp, node, x, weights, bias)]

@@ -97,7 +97,7 @@ def trained(**options):
 def test_autocast_keeps_no_image_in_two_types():
     for model in trained():
         if "BF16" not in model.plan.explain().splitlines()[0]:
-            pytest.skip("without products of bfloat16, plans may convert images for float32 kernels")
+            pytest.skip("without products of bfloat16, plans may convert images")
         widened = [
             step.node
             for step in model.program.steps

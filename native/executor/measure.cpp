@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
 #endif
 
 #include "executor/waits.hpp"
@@ -81,15 +82,40 @@ void make_positive(Buffer &buffer) {
                    [](float value) { return std::fabs(value) + 0.5F; });
 }
 
-// Throws a buffer out of all caches. Elsewhere than on x86 nothing is thrown out, and the figures
+#if defined(__x86_64__)
+constexpr std::size_t kLine = 64;
+
+// Each flush waits for the one before it.
+void flush_in_order(const std::byte *from, const std::byte *to) {
+    for (; from < to; from += kLine) _mm_clflush(from);
+}
+
+[[gnu::target("clflushopt")]] void flush_in_any_order(const std::byte *from, const std::byte *to) {
+    for (; from < to; from += kLine) _mm_clflushopt(const_cast<std::byte *>(from));
+}
+#endif
+
+// Throws a buffer out of all caches, and leaves the threads of the region awake, as they are
+// between the kernels of a network. Elsewhere than on x86 nothing is thrown out, and the figures
 // are those of warm caches.
-void evict(const Buffer &buffer) {
-#if defined(__SSE2__)
-    constexpr std::size_t line = 64;
-    for (std::size_t at = 0; at < buffer.nbytes(); at += line) _mm_clflush(buffer.data() + at);
-    _mm_mfence();
+void evict(const Buffer &buffer, int threads) {
+#if defined(__x86_64__)
+    const auto *data = reinterpret_cast<const std::byte *>(buffer.data());
+    const std::size_t lines = (buffer.nbytes() + kLine - 1) / kLine;
+    const auto flush =
+        __builtin_cpu_supports("clflushopt") != 0 ? flush_in_any_order : flush_in_order;
+    in_parallel(threads, [&](int part, int parts) {
+        const auto at = [&](int share) {
+            return std::min(
+                lines * static_cast<std::size_t>(share) / static_cast<std::size_t>(parts) * kLine,
+                buffer.nbytes());
+        };
+        flush(data + at(part), data + at(part + 1));
+        _mm_mfence();
+    });
 #else
     static_cast<void>(buffer);
+    static_cast<void>(threads);
 #endif
 }
 
@@ -154,6 +180,9 @@ constexpr std::int64_t kLong = 4;
 constexpr double kDisturbed = 0.02;
 constexpr int kAttempts = 4;
 
+// Evicting operands may take longer than the runs. It ends the measurement after so many budgets.
+constexpr std::int64_t kEvictions = 4;
+
 // `run` executes the operation on operands.
 template <class Operation, class Run>
 Measured measure_runs(const Operation &operation, const MeasureOptions &options, const Run &run) {
@@ -165,7 +194,8 @@ Measured measure_runs(const Operation &operation, const MeasureOptions &options,
     };
     const auto timed = [&](std::size_t i) {
         const Operands &operands = copies[i % copies.size()];
-        for (const std::size_t index : operands.cold) evict(operands.buffers[index]);
+        for (const std::size_t index : operands.cold)
+            evict(operands.buffers[index], options.threads);
         const auto before = Clock::now();
         run(operands);
         return elapsed(before, Clock::now());
@@ -183,11 +213,13 @@ Measured measure_runs(const Operation &operation, const MeasureOptions &options,
             if (is_long) samples.push_back(first);
             const std::int64_t waited = waits.total_ns();
             const auto begin = is_long ? warming : Clock::now();
+            std::int64_t spent = is_long ? first : 0;
             for (int i = static_cast<int>(samples.size()); i < options.max_runs; ++i) {
-                if (i >= options.min_runs && elapsed(begin, Clock::now()) >= options.budget_ns) {
-                    break;
-                }
+                const bool is_over = spent >= options.budget_ns ||
+                                     elapsed(begin, Clock::now()) >= kEvictions * options.budget_ns;
+                if (i >= options.min_runs && is_over) break;
                 samples.push_back(timed(static_cast<std::size_t>(i)));
+                spent += samples.back();
             }
             const auto passed = std::max<std::int64_t>(elapsed(begin, Clock::now()), 1);
             const double share =

@@ -29,8 +29,8 @@ struct Measured {
 };
 
 // Runs the primitive on made-up data, once to warm up and then until `max_runs`, or until the
-// budget is used up and there are `min_runs`. Where one run takes several budgets, warming up is
-// one of the timed runs.
+// runs have used up the budget and there are `min_runs`. Where one run takes several budgets,
+// warming up is one of the timed runs.
 Measured measure(const Primitive &primitive, const MeasureOptions &options);
 Measured measure(const Kernel &kernel, const MeasureOptions &options);
 

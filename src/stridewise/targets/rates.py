@@ -23,7 +23,7 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 
 Array = NDArray[Any]
 
-VERSION = 8
+VERSION = 9
 """Changes with the meaning of traits and with the analytic estimates: samples of other versions are
 ignored."""
 

@@ -211,6 +211,14 @@ def _remove_dead() -> Graph:
     return b.build([b.op("relu", [x])])
 
 
+def _part_axes() -> Graph:
+    b, x = net(2, 3, 4, 5)
+    y = b.op("reshape", [x], {"shape": (2, 3, 20)})
+    y = b.op("abs", [b.op("transpose", [y], {"perm": (0, 2, 1)})])
+    y = b.op("transpose", [y], {"perm": (0, 2, 1)})
+    return b.build([b.op("reshape", [y], {"shape": (2, 3, 4, 5)}, name="y")])
+
+
 def _sink_transposes() -> Graph:
     b, x = net(1, 4, 4, 2)
     y = b.op("transpose", [x], {"perm": (0, 3, 1, 2)}, name="to_first")
@@ -327,6 +335,7 @@ GOLDEN = {
     "split_resize": _split_resize,
     "recognize_shuffle": _recognize_shuffle,
     "recognize_norms": _recognize_norms,
+    "part_axes": _part_axes,
     "sink_transposes": _sink_transposes,
     "recognize_activations": _recognize_activations,
     "unstack": _unstack,

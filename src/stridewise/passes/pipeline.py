@@ -32,6 +32,7 @@ from stridewise.passes.merge_groups import merge_groups
 from stridewise.passes.merge_moves import merge_moves
 from stridewise.passes.name_grids import name_grids
 from stridewise.passes.nest_concats import nest_concats
+from stridewise.passes.part_axes import part_axes
 from stridewise.passes.place_indices import place_indices
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
@@ -110,6 +111,11 @@ _RECOGNIZED = (
         "recognize_norms",
         "joins normalizations that exporters write as several nodes",
         recognize_norms,
+    ),
+    Pass(
+        "part_axes",
+        "transposes feature maps instead of tokens, whose axes are merged",
+        part_axes,
     ),
     Pass("sink_transposes", "moves transposes down until they cancel", sink_transposes),
     Pass(

@@ -984,8 +984,8 @@ def measure(
 
     The arguments in ``cold`` are evicted from all caches before each run. Runs alternate between
     copies of the operands whose total size is at least ``spread_nbytes`` (at most 64 copies). Runs
-    end after ``max_runs``, or after ``min_runs`` once they took ``budget_ns`` in all, or once that and
-    the evictions took four times as long.
+    end after ``max_runs``. They end after ``min_runs`` once they took ``budget_ns`` in all, or four
+    times as long together with the evictions.
     """
 
 def prepack(array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, threads: int) -> Buffer:

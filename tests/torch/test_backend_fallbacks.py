@@ -217,6 +217,26 @@ def test_inputs_that_require_gradients_without_grad_mode():
     same(compiled(model), model, image().requires_grad_())
 
 
+def test_tangents_of_forward_mode_are_those_of_pytorch():
+    forward_mode = torch.autograd.forward_ad
+    model = Net().eval()
+    fast, strict = compiled(model, fallback="eager"), compiled(Net().eval())
+    x, tangent = image(), image()
+    same(fast, model, x)
+    same(strict, strict._orig_mod, x)
+    with torch.no_grad(), forward_mode.dual_level():
+        dual = forward_mode.make_dual(x, tangent)
+        with pytest.warns(st.FallbackWarning, match="tangents of forward-mode differentiation"):
+            found = forward_mode.unpack_dual(fast(dual))
+        with pytest.raises(UnsupportedError, match="tangents"):
+            strict(dual)
+        wanted = forward_mode.unpack_dual(model(dual))
+        close(fast(x), model(x))
+    close(found.primal, wanted.primal)
+    close(found.tangent, wanted.tangent)
+    same(fast, model, x)
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_tensors_of_mkldnn_run_in_pytorch(whole):
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval()

@@ -123,6 +123,23 @@ def test_parameters_are_converted_where_they_are_read():
     assert [v.dtype.name for v in given if sorted(v.shape) == [3, 3, 32, 32]] == ["float32"]
 
 
+def shift_from_corners(first, norm, x, corners=(0.0, 6.0)):
+    """Let no result of a batch norm be near a corner of the activation behind it.
+
+    There the gradient jumps. One result that rounding moves across changes it by more than all
+    other roundings do, in eager PyTorch as well. Factors that are rounded to bfloat16 move results
+    of deviation 1 by 0.3 eps (root of the mean square), so that a distance of eps is safe.
+    """
+    y = first.double()(x.double()).transpose(0, 1).flatten(1)
+    first.float()
+    y = (y - y.mean(1, True)) / y.std(1, keepdim=True) * norm.weight[:, None]
+    shifts = torch.linspace(-1, 1, 2001)[:, None, None]
+    gaps = torch.stack([(y + shifts - at).abs().amin(2) for at in corners]).amin(0)
+    found = gaps.max(0)
+    assert (found.values > norm.weight.abs() * torch.finfo(torch.bfloat16).eps).all()
+    norm.bias.copy_(shifts[found.indices, 0, 0])
+
+
 @pytest.mark.parametrize("kind", [torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Identity])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_what_convolutions_read_is_normalized_again(kind, autocast):
@@ -133,8 +150,8 @@ def test_what_convolutions_read_is_normalized_again(kind, autocast):
     model = torch.nn.Sequential(first, norm, kind(), torch.nn.Conv2d(16, 40, 3))
     x, factors = torch.randn(4, 3, 16, 16), torch.randn(4, 40, 12, 12)
     with torch.no_grad():
-        norm.bias.uniform_(-1, 1)
         norm.weight.uniform_(-2, 2)
+        shift_from_corners(first, norm, x)
     twin, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     before = set(REGIONS)
     fast = torch.compile(model, backend="stridewise", options={"fallback": "error"})

@@ -47,6 +47,8 @@ _MOST_WEIGHTS = 8
 
 _NEW_SHAPES = "almost every call has another shape; more max_programs may keep programs for all"
 
+_TANGENTS = "its tensors have tangents of forward-mode differentiation"
+
 REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 """All graphs that are alive."""
 
@@ -100,6 +102,7 @@ class Region:
         self._weights: list[_Packed] = []
         self._latest: tuple[_Packed, tuple[Any, ...], Program | None] | None = None
         self._lock = Lock()
+        self._forward_mode = submodule("torch.autograd.forward_ad")
         self._has_warned = False
         self._dropped: deque[int] = deque(maxlen=options.max_programs)
         self._watched: list[Mark] = []
@@ -118,8 +121,14 @@ class Region:
         Raises:
             UnsupportedError: with ``fallback="error"``, an operator is not native.
         """
-        program = self._program(args)
+        is_dual = self._forward_mode._current_level >= 0 and self._has_tangents(args)
+        program = self._left(_TANGENTS) if is_dual else self._program(args)
         return list(self.module(*args)) if program is None else program.run(args)
+
+    def _has_tangents(self, args: Sequence[Any]) -> bool:
+        """Return whether an argument is a dual number of forward-mode differentiation."""
+        tensors = (x for x in args if isinstance(x, torch.Tensor))
+        return any(self._forward_mode.unpack_dual(x).tangent is not None for x in tensors)
 
     def _program(self, args: Sequence[Any]) -> Program | None:
         """Return the program for these weights and shapes; None if PyTorch runs the whole graph."""

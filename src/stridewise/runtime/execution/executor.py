@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -166,8 +165,8 @@ class CompiledModel(Model):
 
     def with_plan(self, plan: Plan) -> CompiledModel:
         """Return this model with a plan that makes the same decisions and has other notes."""
-        model = copy.copy(self)
-        model._plan = plan
+        model = CompiledModel.__new__(CompiledModel)
+        vars(model).update(vars(self), _plan=plan)
         return model
 
     def use_streams(self, streams: Streams) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -313,8 +313,8 @@ class CompiledModel(Model):
         """
         from stridewise.profile import Profile, ProfileRow  # noqa: PLC0415 (as above)
 
-        if runs < 1:
-            raise InputError.at("runs", expected="1 or more", found=str(runs))
+        if not isinstance(cast("object", runs), int) or runs < 1:
+            raise InputError.at("runs", expected="1 or more", found=repr(runs))
         samples = self.step_times(self._named(inputs), runs + 1)[1:]
         rows: list[ProfileRow] = []
         formats, split = _formats(self.plan), self.program.split

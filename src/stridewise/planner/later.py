@@ -53,10 +53,10 @@ class Later(Sequence[Item], Generic[Item]):
         return repr(self._all)
 
     def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[tuple[Item, ...]]]:
-        return tuple, (self._all,)  # a pickle has the items, not what computes them
+        return tuple, (self._all,)  # the function cannot be pickled
 
     def __deepcopy__(self, _: dict[int, Any]) -> Later[Item]:
-        return self  # the items are data that nobody changes
+        return self  # no item is ever changed
 
 
 class Once(Generic[Item]):
@@ -80,7 +80,7 @@ class Once(Generic[Item]):
         return self._result
 
     def __reduce__(self) -> tuple[Callable[[Item], Once[Item]], tuple[Item]]:
-        return _known, (self._result,)  # a pickle has the result, not what computes it
+        return _known, (self._result,)  # as above
 
     def __deepcopy__(self, _: dict[int, Any]) -> Once[Item]:
         return self

@@ -15,6 +15,7 @@ from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
 from reprlib import recursive_repr
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 __all__ = ["HASH", "dataclass"]
@@ -257,9 +258,29 @@ def _delattr(later: _Later) -> Callable[..., None]:
     return _frozen(later, "delete", attrgetter("__delattr__"))
 
 
+class _View:
+    """What stands for a read-only view of a dictionary, which Python does not pickle."""
+
+    def __init__(self, content: dict[Any, Any]) -> None:
+        self.content = content
+
+    @classmethod
+    def of(cls, item: Any) -> _View | None:
+        if type(item) is not MappingProxyType:
+            return None
+        return cls(dict(cast("MappingProxyType[Any, Any]", item)))
+
+    def shown(self) -> MappingProxyType[Any, Any]:
+        return MappingProxyType(self.content)
+
+
 def _getstate(later: _Later) -> Callable[[Any], list[object]]:
     values = _values(item.name for item in later.fields)
-    return lambda self: list(values(self))
+
+    def getstate(self: object) -> list[object]:
+        return [_View.of(item) or item for item in values(self)]
+
+    return getstate
 
 
 def _setstate(later: _Later) -> Callable[[Any, Iterable[object]], None]:
@@ -267,7 +288,8 @@ def _setstate(later: _Later) -> Callable[[Any, Iterable[object]], None]:
 
     def setstate(self: object, state: Iterable[object]) -> None:
         for name, value in zip(names, state, strict=True):
-            object.__setattr__(self, name, value)
+            whole = value.shown() if isinstance(value, _View) else value
+            object.__setattr__(self, name, whole)
 
     return setstate
 

@@ -15,6 +15,7 @@ from stridewise.job import Job
 from stridewise.options import MAX_ERROR
 from stridewise.passes import Simplified
 from stridewise.planner import Derived
+from stridewise.planner.later import Once
 from stridewise.planner.problem.candidates import Offers
 from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.io_formats import Boundary, boundary
@@ -149,7 +150,7 @@ class Planner:
         limit, found = checked_limit(self.job.options.memory_limit), plan
         if limit is not None and not is_far_below(plan, limit):
             found = fitted(plan, kernels(), limit)
-        return dataclasses.replace(found, points=cache(lambda: front(plan, kernels())))
+        return dataclasses.replace(found, points=Once(lambda: front(plan, kernels())))
 
     def cheapest(self) -> Plan:
         """Return the cheapest plan by the costs of isolated kernels."""

@@ -300,6 +300,7 @@ def test_numbers_of_numpy_are_scalars() -> None:
         ((draw(1, 3, 9, 8),), r"input 'x': expected shape \(1, 3, 9, 9\), found \(1, 3, 9, 8\);"),
         ((np.zeros((1, 3, 9, 9)),), r"input 'x': expected dtype float32, found float64; use"),
         (([1.0],), r"input 'x': expected an array .*, found list; use numpy.asarray"),
+        ((np.ma.masked_less(draw(1, 3, 9, 9), 0),), "input 'x': .* masked elements; use .filled"),
     ],
 )
 def test_calls_that_do_not_fit(
@@ -334,9 +335,9 @@ def test_a_profile_has_a_row_for_each_step(model: sw.CompiledModel) -> None:
     assert "medians of 3 runs" in str(profile)
 
 
-@pytest.mark.parametrize("runs", [0, -1])
-def test_a_profile_of_no_runs_is_refused(model: sw.CompiledModel, runs: int) -> None:
-    with pytest.raises(sw.InputError, match=f"runs: expected 1 or more, found {runs}"):
+@pytest.mark.parametrize("runs", [0, -1, 1.5, "a"])
+def test_a_profile_of_no_runs_is_refused(model: sw.CompiledModel, runs: Any) -> None:
+    with pytest.raises(sw.InputError, match=f"runs: expected 1 or more, found {runs!r}"):
         model.profile({"x": draw(1, 3, 9, 9)}, runs=runs)
 
 

@@ -510,9 +510,9 @@ def test_outputs_that_cannot_be_written(
     formats = ("--from", "nchw", "--to", "nhwc")
     folder, pipe = image.parent, image.with_name("pipe")
     fails(run("reorder", image, folder / "no" / "x.npy", *formats), "output", str(folder / "no"))
-    fails(run("reorder", image, folder, *formats), "output", "no regular file")
+    fails(run("reorder", image, folder, *formats), "output", "Is a directory")
     os.mkfifo(pipe)
-    fails(run("reorder", image, pipe, *formats), "output", "no regular file")
+    fails(run("reorder", image, pipe, *formats), "output", "Not a regular file")
     assert pipe.is_fifo()
 
     def full(*_: object, **__: object) -> None:

@@ -194,9 +194,9 @@ def test_plans_are_drawn(run: Run, chain: Path, tmp_path: Path) -> None:
         (("--what-if", "c=nhwc"), ("the name of a tensor or node", "'c'")),
         (("--what-if", "b"), ("--what-if", "NAME=VALUE")),
         (("--plan", "no.json"), ("plan file 'no.json'", "no such file", "--save FILE")),
-        (("--save", "no/plan.json"), ("plan file 'no/plan.json'", "a file to write")),
+        (("--save", "no/plan.json"), ("plan file 'no/plan.json'", "found no directory 'no'")),
         (("--save", ""), ("plan file '.'", "a file to write", "Is a directory")),
-        (("--dot", "no/plan.dot"), ("--dot", "a file that can be written")),
+        (("--dot", "no/plan.dot"), ("--dot 'no/plan.dot'", "found no directory ")),
     ],
 )
 def test_questions_that_make_no_sense(

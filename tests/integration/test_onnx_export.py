@@ -514,6 +514,9 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
           path=missing)  # fmt: skip
     fails(InputError, "expected the path of a file, found a folder", path=tmp_path)
     fails(InputError, "null", path=tmp_path / "m\0.onnx")
+    fails(InputError, "path: expected the path of a file, found None", path=None)
+    graph: Any = ModelProto()
+    fails(InputError, "expected a Graph, found ModelProto", graph=graph, path=tmp_path / "m.onnx")
     fails(InputError, "expected a file that can be written, found", path=tmp_path / ("m" * 300))
     assert not list(tmp_path.iterdir())
 

@@ -202,5 +202,6 @@ def test_a_file_that_cannot_be_written_is_one_line(
         entry.main()
     assert stop.value.code == 1
     printed = capsys.readouterr().err
-    assert printed.startswith(f"error: {option}: expected a file that can be written")
+    assert printed.startswith(f"error: {option} {where!r}: expected a file that can be written")
+    assert f"no directory {str(tmp_path / 'nowhere')!r}" in printed
     assert printed.count("\n") == 1

@@ -79,7 +79,7 @@ def behaviour(of: type, options: dict[str, bool]) -> list[object]:
         lambda: one() == one(),
         lambda: one() == copy.copy(one()),
         lambda: one(f0=8) != one(f0=9),
-        lambda: hash(one()) == hash(one()),
+        lambda: len({hash(item) for item in [one(), one()]}),  # both live: hashes may be places
         lambda: dataclasses.replace(one(), f0=9) == one(f0=9),
         lambda: inspect.signature(of),
         lambda: of.__match_args__,

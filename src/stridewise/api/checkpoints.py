@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import InputError, ModelError
-from stridewise.replacing import replacing
+from stridewise.replacing import reason, replacing
 
 __all__ = ["read_checkpoint", "write_checkpoint"]
 
@@ -51,12 +51,7 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Array]) 
     except (OSError, ValueError) as error:
         where = f"checkpoint {str(goal)!r}"
         expected = "a file that can be written"
-        raise InputError.at(where, expected=expected, found=_reason(error)) from error
-
-
-def _reason(error: OSError | ValueError) -> str:
-    """Return what went wrong; a name that no file can have is a ``ValueError``."""
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+        raise InputError.at(where, expected=expected, found=reason(error)) from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -89,7 +84,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Array]:
         raise
     except (OSError, ValueError) as error:
         expected = "a file that can be read"
-        raise InputError.at(where, expected=expected, found=_reason(error)) from error
+        raise InputError.at(where, expected=expected, found=reason(error)) from error
 
 
 def _digest(file: io.BufferedReader | io.BufferedRandom) -> bytes:

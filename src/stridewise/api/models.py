@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike
 
 from stridewise.compiler import import_model
-from stridewise.errors import ModelError
+from stridewise.errors import InputError, ModelError
 from stridewise.frontends.registry import WRITER, ModelSource, open_model
 from stridewise.frontends.source import ModelReader
 from stridewise.graph import Capability, Graph, Shapes
@@ -125,10 +125,20 @@ def save(
         GraphError: the graph breaks an invariant.
         ModelError: ONNX has no counterpart for an operator, a form of it, or an element type; or
             the graph has updates.
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or an argument is of another type.
     """
+    _check_arguments(Graph, graph, path)
     verify(graph, infer)
     WRITER.save(_frozen(graph), path, external_above=external_above)
+
+
+def _check_arguments(expected: type, given: object, path: object) -> None:
+    """Check what is written, and the path that it is written to."""
+    if not isinstance(given, expected):
+        what, found = expected.__name__, type(given).__name__
+        raise InputError.at("what is saved", expected=f"a {what}", found=found)
+    if not isinstance(path, str | os.PathLike):
+        raise InputError.at("path", expected="the path of a file", found=repr(path))
 
 
 def _frozen(graph: Graph) -> Graph:
@@ -164,8 +174,9 @@ def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) 
 
     Raises:
         ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or an argument is of another type.
     """
+    _check_arguments(Plan, plan, path)
     _frozen(plan.graph)
     found = annotated(plan)
     WRITER.annotate(_frozen(found.graph), found, path, weights=weights)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import RLock
 from types import MappingProxyType
-from typing import Any, Unpack, cast
+from typing import Any, NoReturn, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -151,6 +151,19 @@ class Trainer:
         initial values that the graph has, are not counted.
         """
         return self.model.memory.used
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to copy or pickle a native program and its memory.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError.at(
+            "trainer",
+            expected="use in the process that made it",
+            found="a copy or a pickle of it",
+            fix="make another one of the same graph, and give it state_dict() or a checkpoint",
+        )
 
     # --- steps ------------------------------------------------------------------------------------
 

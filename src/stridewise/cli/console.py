@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import wraps
+from io import BufferedRandom
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.options import GraphOptions, Tune
 from stridewise.planning import Plan
 from stridewise.quantization.samples import checked_samples
+from stridewise.replacing import reason, replacing
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.names import NATIVE, TARGETS
 from stridewise.targets.target import Accuracy, PrecisionChoice
@@ -43,6 +46,7 @@ __all__ = [
     "Request",
     "compile_options",
     "measuring",
+    "output_file",
     "parse_nbytes",
     "parse_shapes",
     "parse_values",
@@ -145,16 +149,42 @@ def _limit(ctx: click.Context, option: click.Parameter, text: str | None) -> int
 
 
 def save_text(path: Path, text: str, option: str) -> None:
-    """Write a file.
+    """Write a file, or to a device.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written; what was there before is as it was.
     """
+    with _written(path, option):
+        if path.is_char_device() or path.is_fifo():
+            path.write_text(text, encoding="utf-8")
+            return
+    with output_file(path, option) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def output_file(path: Path, option: str) -> Generator[BufferedRandom]:
+    """Open a new file that takes the place of ``path`` when all went well.
+
+    Args:
+        path: the file, or a link to it.
+        option: what messages call it.
+
+    Raises:
+        InputError: it cannot be written; what was there before is as it was.
+    """
+    with _written(path, option), replacing(Path(os.path.realpath(path))) as file:
+        yield file
+
+
+@contextmanager
+def _written(path: Path, option: str) -> Generator[None]:
+    """Raise an InputError if a file cannot be written."""
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
+        yield
+    except (OSError, ValueError) as error:
         raise InputError.at(
-            option, expected="a file that can be written", found=str(error)
+            f"{option} {str(path)!r}", expected="a file that can be written", found=reason(error)
         ) from error
 
 

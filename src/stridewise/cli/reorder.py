@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.cli.console import output_file
 from stridewise.cli.formats import columns, parse_extents
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import InputError, ModelError
 from stridewise.formats import Parameters, parse
-from stridewise.replacing import replacing
 from stridewise.runtime.reorder.reorder import Reorder
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import Quantization
@@ -92,28 +89,9 @@ def _dtype(name: str, option: str) -> DType:
         raise InputError(f"{option}: {error}") from error
 
 
-@contextmanager
-def _output(path: Path) -> Generator[IO[bytes]]:
-    """Open a new file that takes the place of ``path`` when all went well.
-
-    Raises:
-        InputError: it cannot be written; what was there before is as it was.
-    """
-    target = Path(os.path.realpath(path))
-    try:
-        if target.exists() and not target.is_file():
-            raise OSError("something that is no regular file")
-        with replacing(target) as file:
-            yield file
-    except OSError as error:
-        raise InputError.at(
-            f"output {path}", expected="a file that can be written", found=str(error)
-        ) from error
-
-
 def _save(path: Path, array: Array) -> None:
     stored = array.view(_BITS.numpy) if array.dtype.name == "bfloat16" else array
-    with _output(path) as file:
+    with output_file(path, "output") as file:
         np.lib.format.write_array(file, stored, allow_pickle=False)
 
 

@@ -19,6 +19,7 @@ from stridewise.cli.console import (
     OUT,
     Request,
     compile_options,
+    output_file,
     save_text,
     split_assignments,
     streams_option,
@@ -123,15 +124,10 @@ def _graph(request: Request, file: ModelReader, arrays: Mapping[str, Array]) -> 
 
 def _save(path: Path, outputs: dict[str, Array]) -> None:
     """Write what ``numpy.savez`` would, which has no place for an output named ``file``."""
-    try:
-        with zipfile.ZipFile(path, "w") as archive:
-            for name, array in outputs.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, array, allow_pickle=False)
-    except OSError as error:
-        raise InputError.at(
-            "--output", expected="a file that can be written", found=str(error)
-        ) from error
+    with output_file(path, "--output") as goal, zipfile.ZipFile(goal, "w") as archive:
+        for name, array in outputs.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
 
 
 def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -189,8 +190,23 @@ class Constant:
         if self.nbytes > _TINY:
             self._elements, self._factors = None, ()
 
-    def __reduce__(self) -> tuple[type[Constant], tuple[Array]]:
+    def __reduce__(self) -> tuple[Callable[..., Constant], tuple[Any, ...]]:
+        if self.is_dropped:
+            return Constant._without, (self._dtype, self._shape, self._digest)
         return Constant, (self.array,)
+
+    @classmethod
+    def _without(cls, dtype: np.dtype[Any], shape: tuple[int, ...], digest: str | None) -> Constant:
+        """Return a constant without elements; ``digest`` is None if it was never asked for."""
+        found = cls(np.empty(0, dtype))
+        found._elements, found._shape, found._digest = None, shape, digest
+        return found
+
+    def __copy__(self) -> Constant:
+        return self if self.is_dropped else self.shared()
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Constant:
+        return copy.copy(self)  # nothing writes to the elements
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constant):

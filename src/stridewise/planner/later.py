@@ -1,12 +1,12 @@
-"""Sequences whose items are computed at their first use."""
+"""Sequences and values that are computed at their first use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
-__all__ = ["Later"]
+__all__ = ["Later", "Once"]
 
 Item = TypeVar("Item")
 
@@ -51,3 +51,40 @@ class Later(Sequence[Item], Generic[Item]):
 
     def __repr__(self) -> str:
         return repr(self._all)
+
+    def __reduce__(self) -> tuple[type[tuple[Any, ...]], tuple[tuple[Item, ...]]]:
+        return tuple, (self._all,)  # the function cannot be pickled
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Later[Item]:
+        return self  # no item is ever changed
+
+
+class Once(Generic[Item]):
+    """A function without arguments whose result is computed once, when it is first called.
+
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(Once(lambda: 3)))()
+    3
+    """
+
+    def __init__(self, make: Callable[[], Item]) -> None:
+        """Store the function that computes the result."""
+        self._make = make
+
+    @cached_property
+    def _result(self) -> Item:
+        return self._make()
+
+    def __call__(self) -> Item:
+        """Return the result."""
+        return self._result
+
+    def __reduce__(self) -> tuple[Callable[[Item], Once[Item]], tuple[Item]]:
+        return _known, (self._result,)  # as above
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Once[Item]:
+        return self
+
+
+def _known(result: Item) -> Once[Item]:
+    return Once(lambda: result)

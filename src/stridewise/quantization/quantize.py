@@ -20,6 +20,7 @@ from stridewise.quantization.samples import CalibrationSource, checked_samples
 from stridewise.quantization.scheme import Scheme, make_scheme
 from stridewise.quantization.selection import PRODUCTS, refusals, select
 from stridewise.quantization.settings import Settings
+from stridewise.replacing import check_goal, reason
 from stridewise.targets.onednn.target import ABILITY
 from stridewise.tensor.ranges import Activations, Method
 from stridewise.tensor.statistics import Observed
@@ -115,7 +116,14 @@ def quantize(  # noqa: PLR0913 (one parameter an option)
 
 
 def _check_output(model: ModelSource, output: Path) -> None:
-    if isinstance(model, str | os.PathLike) and output.exists() and output.samefile(model):
+    """Check the output before the work begins."""
+    try:
+        check_goal(output)
+    except (OSError, ValueError) as error:
+        where, expected = f"output {str(output)!r}", "a file that can be written"
+        raise InputError.at(where, expected=expected, found=reason(error)) from error
+    is_path = isinstance(model, str | os.PathLike)
+    if is_path and output.exists() and Path(model).exists() and output.samefile(model):
         raise InputError.at(
             "output", expected="another file than the model", found=repr(str(output))
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from types import MappingProxyType
 from typing import Literal
 
 from stridewise.classes import dataclass
@@ -75,6 +76,33 @@ class Provenance:
         return f"{'declared for' if self.declared else 'from'} {self.anchor}{self._through()}"
 
 
+_Step = tuple[str, bool, int, str, int | None, Direction, str]
+"""A provenance with the place of the one before it in a list; None for none."""
+
+
+def _place(found: Provenance, steps: list[_Step], places: dict[int, int]) -> int:
+    """Return the place of a provenance in a list, to which it and those before it are added.
+
+    Args:
+        found: the provenance.
+        steps: the list; each provenance is behind the one before it.
+        places: the places of those that are in it, by ``id``.
+    """
+    path: list[Provenance] = []
+    step: Provenance | None = found
+    while step is not None and id(step) not in places:
+        path.append(step)
+        step = step.before
+    for step in reversed(path):
+        before = None if step.before is None else places[id(step.before)]
+        places[id(step)] = len(steps)
+        steps.append(
+            (step.anchor, step.declared, step.distance, step.last, before, step.direction,
+             step.reason)
+        )  # fmt: skip
+    return places[id(found)]
+
+
 @dataclass(frozen=True, slots=True)
 class Derived:
     """A graph with derived Origins.
@@ -88,6 +116,26 @@ class Derived:
     graph: Graph
     provenance: Mapping[str, Provenance]
     conflicts: tuple[Refusal, ...]
+
+    def __getstate__(self) -> tuple[Graph, dict[str, int], list[_Step], tuple[Refusal, ...]]:
+        """Return the content without nesting: paths are longer than Python pickles levels."""
+        steps: list[_Step] = []
+        places: dict[int, int] = {}
+        found = {name: _place(item, steps, places) for name, item in self.provenance.items()}
+        return self.graph, found, steps, self.conflicts
+
+    def __setstate__(
+        self, state: tuple[Graph, dict[str, int], list[_Step], tuple[Refusal, ...]]
+    ) -> None:
+        graph, names, steps, conflicts = state
+        made: list[Provenance] = []
+        for anchor, declared, distance, last, before, direction, reason in steps:
+            earlier = None if before is None else made[before]
+            made.append(Provenance(anchor, declared, distance, last, earlier, direction, reason))
+        found = MappingProxyType({name: made[at] for name, at in names.items()})
+        fields = {"graph": graph, "provenance": found, "conflicts": conflicts}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     def explain(self) -> str:
         """Return a text of all values with Origin and provenance, and of the conflicts."""

@@ -32,7 +32,7 @@ from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.questions.lookup import Offer, offers
 from stridewise.records import Reader
-from stridewise.replacing import replacing
+from stridewise.replacing import reason, replacing
 from stridewise.targets.cost import KernelCost, Progress
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -65,9 +65,9 @@ def save(plan: PlanData, path: str | os.PathLike[str]) -> None:
     try:
         with replacing(goal) as file:
             file.write(text.encode())
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise PlanError.at(
-            f"plan file {str(goal)!r}", expected="a file to write", found=str(error)
+            f"plan file {str(goal)!r}", expected="a file to write", found=reason(error)
         ) from error
 
 

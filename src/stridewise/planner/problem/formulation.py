@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node
@@ -57,6 +58,9 @@ class Terms:
 
     def __repr__(self) -> str:
         return f"Terms({self.graph.name!r})"
+
+    def __reduce__(self) -> tuple[type[Terms], tuple[Any, ...]]:
+        return Terms, (self.graph, self.candidates, self.edge, self.budget)
 
     @cached_property
     def producers(self) -> Mapping[str, Node]:

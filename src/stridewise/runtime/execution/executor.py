@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,8 +165,8 @@ class CompiledModel(Model):
 
     def with_plan(self, plan: Plan) -> CompiledModel:
         """Return this model with a plan that makes the same decisions and has other notes."""
-        model = copy.copy(self)
-        model._plan = plan
+        model = CompiledModel.__new__(CompiledModel)
+        vars(model).update(vars(self), _plan=plan)
         return model
 
     def use_streams(self, streams: Streams) -> None:
@@ -314,8 +313,8 @@ class CompiledModel(Model):
         """
         from stridewise.profile import Profile, ProfileRow  # noqa: PLC0415 (as above)
 
-        if runs < 1:
-            raise InputError.at("runs", expected="1 or more", found=str(runs))
+        if not isinstance(cast("object", runs), int) or runs < 1:
+            raise InputError.at("runs", expected="1 or more", found=repr(runs))
         samples = self.step_times(self._named(inputs), runs + 1)[1:]
         rows: list[ProfileRow] = []
         formats, split = _formats(self.plan), self.program.split

@@ -110,6 +110,10 @@ def of_dtype(given: Any, dtype: DType, where: str) -> Array:
         InputError: it is not an array, its memory cannot be read, or it has another dtype.
     """
     array = given
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise InputError.at(
+            where, expected="an array", found="one with masked elements", fix="use .filled(value)"
+        )
     if isinstance(given, np.generic):  # NumPy gives these where an operation has a single result
         array = np.asarray(cast("Any", given))
     elif not isinstance(given, np.ndarray):

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, overload
 
 from numpy.typing import NDArray
 
 from stridewise.classes import dataclass
+from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.runtime.execution.streams import Streams
 
@@ -169,6 +170,20 @@ class Model(ABC):
             for names in (self.input_names, self.output_names)
         )
         return f"{type(self).__name__}({graph.name!r}, {inputs} -> {outputs})"
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to copy or pickle native programs, memory and threads.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError.at(
+            type(self).__name__,
+            expected="use in the process that compiled it",
+            found="a copy or a pickle of it",
+            fix="share it among threads, and compile its model again in other processes; "
+            "a plan can be pickled, and given to compile as plan=",
+        )
 
     @abstractmethod
     def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:

@@ -30,7 +30,7 @@ __all__ = ["TableTarget"]
 _ONLY_VIEWS = frozenset({"reshape", "identity"})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class TableTarget:
     """A target described by a file.
 
@@ -63,6 +63,9 @@ class TableTarget:
     weights: Mapping[str, Kind]
     rules: Mapping[str, tuple[Rule, ...]]
     default: Rule
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.source))  # the tables of the file have no hash
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

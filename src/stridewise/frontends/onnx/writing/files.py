@@ -12,7 +12,7 @@ from onnx import ModelProto
 from stridewise.errors import InputError
 from stridewise.frontends.onnx.writing.initializers import as_bytes, external, inline
 from stridewise.ops.registry import Array
-from stridewise.replacing import replacing
+from stridewise.replacing import reason, replacing
 
 __all__ = ["LARGEST_INLINE", "check_path", "write_model"]
 
@@ -54,7 +54,7 @@ def check_path(path: Path) -> None:
 
 
 def _unwritable(path: Path, error: Exception) -> InputError:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = reason(error) if isinstance(error, OSError | ValueError) else str(error)
     return InputError.at(f"model {str(path)!r}", expected="a file that can be written", found=text)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -112,11 +112,31 @@ def _quiet() -> Generator[None]:
         yield
 
 
+class _Chosen(base.Backend):
+    """The backend that :func:`run` runs: making the tests takes seconds, so it is done once."""
+
+    backend: ClassVar[type[base.Backend]] = base.Backend
+    models: ClassVar[list[ModelProto]] = []
+    ready: ClassVar[list[base.BackendRep]] = []
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> base.BackendRep:
+        """Load a model."""
+        cls.models.append(model)
+        cls.ready.append(cls.backend.prepare(model, device, **kwargs))
+        return cls.ready[-1]
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Return whether it is the CPU."""
+        return device == "CPU"
+
+
 @cache
-def _tests(backend: type[base.Backend]) -> Mapping[str, Callable[[], None]]:
+def _tests() -> Mapping[str, Callable[[], None]]:
     """The tests of ONNX by name."""
     with _quiet():
-        classes = Runner(backend).test_cases.values()
+        classes = Runner(_Chosen).test_cases.values()
     return {
         method.removesuffix(_DEVICE): getattr(case(method), method)
         for case in classes
@@ -125,25 +145,24 @@ def _tests(backend: type[base.Backend]) -> Mapping[str, Callable[[], None]]:
     }
 
 
-def run(backend: type[base.Backend]) -> dict[str, Outcome]:
-    """Run the whole suite and return what became of each test, by name."""
-    models: list[ModelProto] = []
-    ready: list[base.BackendRep] = []
-    prepare = backend.prepare
+def run(backend: type[base.Backend], only: Container[str] | None = None) -> dict[str, Outcome]:
+    """Run tests and return what became of each, by name.
 
-    def prepared(model: ModelProto, device: str = "CPU", **kwargs: Any) -> base.BackendRep:
-        models.append(model)
-        ready.append(prepare(model, device, **kwargs))
-        return ready[-1]
-
+    Args:
+        backend: what runs them.
+        only: names of tests; None for the whole suite.
+    """
+    models, ready = _Chosen.models, _Chosen.ready
     found: dict[str, Outcome] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, ONNX_MODELS=folder),
-        mock.patch.object(backend, "prepare", prepared),
+        mock.patch.object(_Chosen, "backend", backend),
         _quiet(),
     ):
-        for name, test in _tests(backend).items():
+        for name, test in _tests().items():
+            if only is not None and name not in only:
+                continue
             error = _error_of(test)
             found[name] = Outcome(name, models.pop(), error, _ops(ready) if not error else _NONE)
             ready.clear()

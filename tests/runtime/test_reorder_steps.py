@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.formats import parse
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create, implementations
+from stridewise.runtime.binding.reorders import best_isa
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 
 CORE = load_core()
@@ -21,7 +23,8 @@ def run(spec: KernelSpec, implementation: str, threads: int, x: np.ndarray) -> n
     kernel = create(spec, implementation, threads)
     source, destination = kernel.arg_desc(CORE.ARG_SRC), kernel.arg_desc(CORE.ARG_DST)
     stored = dtype_of(dict(spec.memories)["dst"].dtype)
-    y = np.full(destination.nbytes // stored.itemsize, np.nan, stored.numpy)
+    unwritten = np.nan if stored.itemsize > 1 else 77
+    y = np.full(destination.nbytes // stored.itemsize, unwritten, stored.numpy)
     scratch = kernel.scratchpad_nbytes
     program = CORE.Program(scratch, [], [x.nbytes], [y.nbytes], threads)
     args = [(CORE.ARG_SRC, source, 2, 0, 0), (CORE.ARG_DST, destination, 3, 0, 0)]
@@ -122,3 +125,23 @@ def test_a_rearrangement_makes_all_of_its_copies(dims, data, threads):
     spec = KernelSpec("rearrange", (("src", flat), ("dst", flat)), boxes)
     (name,) = implementations(spec, threads)
     np.testing.assert_array_equal(run(spec, name, threads, x), wanted.reshape(-1))
+
+
+@pytest.mark.parametrize("dtype", ["s8", "u8"])
+@pytest.mark.parametrize(("channels", "is_own"), [(32, True), (24, False)])
+def test_bytes_of_whole_blocks_are_moved_by_the_core(dtype, channels, is_own):
+    dims = (2, channels, 5, 7)
+    sides = (("src", MemorySpec(dims, "aBcd16b", dtype=dtype)),)
+    sides += (("dst", MemorySpec(dims, "acdb", dtype=dtype)),)
+    kernel = create(KernelSpec("reorder", sides), "", 2)
+    assert kernel.impl.startswith("reorder:") == (is_own and best_isa() != "portable")
+    fmt = parse("aBcd16b", "onednn")
+    logical = np.random.default_rng(0).integers(0, 127, dims).astype(dtype_of(dtype).numpy)
+    x = np.zeros(fmt.nbytes(dims, dtype_of(dtype)), dtype_of(dtype).numpy)
+    for index in np.ndindex(*dims):
+        x[fmt.offset(index, dims)] = logical[index]
+    for name in ("", *implementations(KernelSpec("reorder", sides), 2)):
+        found = run(KernelSpec("reorder", sides), name, 2, x)
+        np.testing.assert_array_equal(
+            found.reshape(2, 5, 7, channels), logical.transpose(0, 2, 3, 1)
+        )

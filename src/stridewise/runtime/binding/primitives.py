@@ -29,6 +29,8 @@ __all__ = ["create", "create_planned", "implementations", "pack_into", "packs_it
 _SLOW_COPIES = "simple:"
 """What the library calls its reorders without a loop over vectors."""
 
+_BYTES = ("s8", "u8")
+
 _MOST_KEPT = 1024
 """Primitives that are kept, as many as the library itself would keep."""
 
@@ -145,7 +147,24 @@ def pack_into(
 
 
 def _has_integers(spec: KernelSpec) -> bool:
-    return any(memory.dtype in ("s8", "u8") for _, memory in spec.memories)
+    return any(memory.dtype in _BYTES for _, memory in spec.memories)
+
+
+def _is_fast(own: _core.ReorderKernel, spec: KernelSpec) -> bool:
+    """Return whether the core's reorder is usually faster than the library's: one of bytes.
+
+    The library moves bytes one by one where channels move, the core in vectors. Blocks that end in
+    padding have short rows, for which the core is slower.
+    """
+    memories = [memory for _, memory in spec.memories]
+    if any(memory.dtype not in _BYTES for memory in memories) or own.impl.endswith("portable"):
+        return False
+    # Programs name their implementations.
+    from stridewise.targets.onednn.memory import block_of  # noqa: PLC0415
+
+    return all(m.strides is None and m.dims[1:2] for m in memories) and not any(
+        memory.dims[1] % block_of(memory) for memory in memories
+    )
 
 
 def _preferred(spec: KernelSpec, threads: int) -> str:
@@ -187,7 +206,8 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
         implementation, first = implementation or _preferred(spec, threads), ""
         for descriptor in _descriptors(spec, threads):
             name = descriptor.impl
-            if own is not None and not implementation and name.startswith(_SLOW_COPIES):
+            is_slow = name.startswith(_SLOW_COPIES)
+            if own is not None and not implementation and (is_slow or _is_fast(own, spec)):
                 return own
             first = first or _instruction_set(name)
             # Older instruction sets saturate sums of products of integers at 16 bits.

@@ -213,7 +213,7 @@ def _remove_dead() -> Graph:
 
 def _part_axes() -> Graph:
     b, x = net(2, 3, 4, 5)
-    y = b.op("reshape", [x], {"shape": (2, 3, 20)})
+    y = b.op("reshape", [b.op("relu", [x])], {"shape": (2, 3, 20)})
     y = b.op("abs", [b.op("transpose", [y], {"perm": (0, 2, 1)})])
     y = b.op("transpose", [y], {"perm": (0, 2, 1)})
     return b.build([b.op("reshape", [y], {"shape": (2, 3, 4, 5)}, name="y")])

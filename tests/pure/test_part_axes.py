@@ -37,14 +37,14 @@ def parted(graph: Graph) -> Graph:
 
 def chain(source: Shape, *steps: tuple[str, Shape]) -> Graph:
     b = Net("g")
-    x = b.input("x", source)
+    x = b.op("relu", [b.input("x", source)])
     for op, numbers in steps:
         x = b.op(op, [x], {"perm" if op == "transpose" else "shape": numbers})
     return b.build([x])
 
 
 def ops(graph: Graph) -> list[tuple[str, Shape]]:
-    return [(node.op, graph.value(node.outputs[0]).shape) for node in graph.nodes]
+    return [(node.op, graph.value(node.outputs[0]).shape) for node in graph.nodes[1:]]
 
 
 @pytest.mark.parametrize("sides", [(5,), (4, 5), (4, 5, 6)])
@@ -67,6 +67,13 @@ def test_tokens_that_others_read_are_transposed_as_they_are() -> None:
     b = Net("g")
     y = b.op("transpose", [b.input("x", (2, 20, 3))], {"perm": (0, 2, 1)})
     graph = b.build([b.op("reshape", [y], {"shape": (2, 3, 4, 5)}), b.op("abs", [y])])
+    assert part_axes(graph)[0].nodes == graph.nodes
+
+
+def test_inputs_are_transposed_as_tokens() -> None:
+    b = Net("g")
+    y = b.op("reshape", [b.input("x", (2, 3, 4, 5))], {"shape": (2, 3, 20)})
+    graph = b.build([b.op("transpose", [y], {"perm": (0, 2, 1)})])
     assert part_axes(graph)[0].nodes == graph.nodes
 
 

@@ -67,6 +67,8 @@ class _Parter:
     def before_merge(self, reshape: Node, transpose: Node) -> None:
         """Transpose what a reshape merges instead of its result."""
         source = reshape.inputs[0]
+        if self.rewriter.producer(source) is None:
+            return  # the caller stores it, so a transpose copies it here as well as further down
         parts = _parts(self.shape(source), self.shape(reshape.outputs[0]))
         if parts is None:
             return

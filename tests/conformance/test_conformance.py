@@ -28,22 +28,15 @@ def passing(backend: type[base.Backend]) -> set[str]:
     return {name for name, item in outcomes(backend).items() if not item.error}
 
 
-def test_whatever_fails_natively_has_a_reason():
+def test_conformance():
+    """Compare all outcomes in one test: the processes of a parallel run would repeat them."""
     assert unexplained(outcomes(Native).values()) == {}
-
-
-def test_with_the_fallback_all_passes_that_passes_natively_or_in_onnx_runtime():
     native = passing(Native)
     others = run(OnnxRuntime, outcomes(Native).keys() - native)
     wanted = native | {name for name, item in others.items() if not item.error}
     missing = wanted - passing(Fallback) - set(KNOWN)
     assert {name: outcomes(Fallback)[name].error for name in missing} == {}
-
-
-@pytest.mark.skipif(
-    dict(read().versions) != _VERSIONS,
-    reason="the numbers are those of other versions; python -m tests.conformance --update",
-)
-def test_the_numbers_and_the_exclusions_are_those_that_are_kept():
+    if dict(read().versions) != _VERSIONS:
+        pytest.skip("the numbers are those of other versions; python -m tests.conformance --update")
     found = render(collect(outcomes(Native), outcomes(Fallback)))
     assert found == PATH.read_text(encoding="utf-8"), "run python -m tests.conformance --update"

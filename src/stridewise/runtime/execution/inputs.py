@@ -110,7 +110,7 @@ def of_dtype(given: Any, dtype: DType, where: str) -> Array:
         InputError: it is not an array, its memory cannot be read, or it has another dtype.
     """
     array = given
-    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(cast("Any", given)):
         raise InputError.at(
             where, expected="an array", found="one with masked elements", fix="use .filled(value)"
         )

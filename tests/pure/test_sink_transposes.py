@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.networks import F32, Net, networks, rng
-from tests.simplified import simplify
+from tests.simplified import assert_same, simplify
 
 from stridewise.graph import Graph, Node
 from stridewise.graph.verify import verify
@@ -37,13 +37,7 @@ def count(graph: Graph) -> int:
 def sunk(graph: Graph) -> tuple[list[str], list[str], Graph]:
     """The operators afterwards, the refusals, and the graph, which computes the same."""
     after, refusals = sink_transposes(graph)
-    verify(after, infer)
-    assert (after.inputs, after.outputs) == (graph.inputs, graph.outputs)
-    draw = rng()
-    feeds = {name: draw.normal(size=graph.value(name).shape).astype(F32) for name in graph.inputs}
-    expected, found = run_reference(graph, feeds), run_reference(after, feeds)
-    for name in graph.outputs:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
+    assert_same(graph, after, 1e-5)
     reasons = [f"{item.subject}: {item.reason}" for item in refusals]
     return [node.op for node in after.nodes], reasons, after
 

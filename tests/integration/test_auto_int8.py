@@ -36,7 +36,7 @@ MACHINE = Options(threads=1).machine
 needs_int8 = pytest.mark.skipif(
     not MACHINE.has_int8, reason="kernels on integers need AVX-512 with VNNI"
 )
-BUDGETS = (1e-5, 1e-2, 3e-2)
+BUDGETS = (1e-5, 1e-3, 1e-2, 3e-2)
 CALIBRATION = [sample(seed) for seed in range(8)]
 
 

@@ -180,7 +180,8 @@ constexpr std::int64_t kLong = 4;
 constexpr double kDisturbed = 0.02;
 constexpr int kAttempts = 4;
 
-// Evicting operands may take longer than the runs. It ends the measurement after so many budgets.
+// A measurement ends after this many budgets at most: evicting operands may take longer than the
+// runs, which alone use up the budget.
 constexpr std::int64_t kEvictions = 4;
 
 // `run` executes the operation on operands.

@@ -24,8 +24,8 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 Array = NDArray[Any]
 
 VERSION = 9
-"""Changes with the meaning of traits and with the analytic estimates: samples of other versions are
-ignored."""
+"""Changes with the meaning of traits, the analytic estimates, and how kernels are measured: samples
+of other versions are ignored."""
 
 
 @dataclass(frozen=True, slots=True)

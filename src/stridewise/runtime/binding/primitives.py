@@ -159,7 +159,7 @@ def _is_fast(own: _core.ReorderKernel, spec: KernelSpec) -> bool:
     memories = [memory for _, memory in spec.memories]
     if any(memory.dtype not in _BYTES for memory in memories) or own.impl.endswith("portable"):
         return False
-    # Programs name their implementations.
+    # Imported here, as programs name their implementations and a start does not come here.
     from stridewise.targets.onednn.memory import block_of  # noqa: PLC0415
 
     return all(m.strides is None and m.dims[1:2] for m in memories) and not any(

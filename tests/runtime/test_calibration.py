@@ -194,6 +194,29 @@ def test_plans_are_predicted_and_stay_as_they_are(
     assert sw.plan(network(), threads=1, cache_dir=folder).cost_ns == model.plan.cost_ns
 
 
+def test_of_processes_that_plan_at_once_the_first_decides(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = copied(calibrated, tmp_path / "cache")
+    monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
+    keep, first = CalibratedOracle.keep, list[sw.Plan]()
+
+    def keep_later(oracle: CalibratedOracle) -> bool:
+        monkeypatch.setattr(CalibratedOracle, "keep", keep)
+        cache = CostCache(this_machine(1), folder)
+        for kind in cache.sample_kinds():
+            faster = (dataclasses.replace(s, ratio=s.ratio - 2.0) for s in stored(cache, kind))
+            cache.store_samples({f"other {kind} {s.traits}": s for s in faster})
+        first.append(compiled(folder).plan)
+        return keep(oracle)
+
+    monkeypatch.setattr(CalibratedOracle, "keep", keep_later)
+    model = compiled(folder)
+    works(model)
+    assert model.plan.cost_ns == first[0].cost_ns
+    assert compiled(folder).plan.cost_ns == first[0].cost_ns
+
+
 def test_a_calibration_decides_again(
     calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -51,11 +51,14 @@ def calibrated(
         if not oracle.deviations:
             return remembered(make, oracle, oracle.times.cache, plans)
         plans = _measured(make, oracle, plans, progress, until)
-    while oracle.refuse(unfit(plans[0])):
-        plans, is_known = make(oracle), False
-    if not is_known:
-        oracle.keep()
-    return plans[0]
+    while True:
+        while oracle.refuse(unfit(plans[0])):
+            plans, is_known = make(oracle), False
+        if is_known or oracle.keep():
+            return plans[0]
+        # Another process was first: its costs decide, so that both have the same plan.
+        plans = make(oracle)
+        is_known = oracle.is_kept
 
 
 def _measured(

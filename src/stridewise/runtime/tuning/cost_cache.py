@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS measured (
     PRIMARY KEY (machine, version, kind, spec)
 ) WITHOUT ROWID;
 """
+_ADD_COSTS = "INSERT OR REPLACE INTO costs VALUES (?, ?, ?)"
 _SAMPLES = (
     "SELECT family, way, numbers, ratio, implementation, disturbed FROM measured "
     "WHERE machine = ? AND version = ? AND kind = ? ORDER BY spec"
@@ -316,12 +317,18 @@ class CostCache:
         return [row for row in rows if not _has_expired(row[1])]
 
     def _read(self, query: Callable[[sqlite3.Connection], list[Row]]) -> list[Row]:
+        try:
+            return self._use(query) if self.path.is_file() else []
+        except (OSError, ValueError) as error:
+            self._give_up(error)
+            return []
+
+    def _use(self, query: Callable[[sqlite3.Connection], list[Row]]) -> list[Row]:
+        """Return what a query finds in the file; nothing if the file cannot be used."""
         if not self._usable:
             return []
         identity = self._identity()
         try:
-            if not self.path.is_file():
-                return []
             with closing(self._connect()) as connection:
                 return query(connection)
         except (sqlite3.OperationalError, OSError, ValueError) as error:
@@ -359,7 +366,29 @@ class CostCache:
         self.is_provisional |= is_provisional and bool(known)
         last = [(_EXPIRES, time.time() + _PROVISIONAL_S)] if is_provisional else []
         rows = [(self._machine, spec, json.dumps([*costs, *last])) for spec, costs in known.items()]
-        self._write("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", rows)
+        self._write(_ADD_COSTS, rows)
+
+    def store_first(self, key: str, entries: Sequence[Entry]) -> bool:
+        """Add the entries of a key unless the file has valid ones; return whether they were added.
+
+        So of several processes that store at once, one decides for all of them.
+        """
+        sound = _checked(tuple(entries)) or ()
+
+        def add(connection: sqlite3.Connection) -> list[bool]:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                rows = self._queried(connection, [key])
+                is_free = not self._parsed([row for row in rows if not _has_expired(row[1])])
+                if is_free:
+                    connection.execute(_ADD_COSTS, (self._machine, key, json.dumps(sound)))
+            return [is_free]
+
+        # Without a file, the entries hold for this object.
+        is_added = all(self._use(add))
+        if is_added:
+            self._own[key] = sound
+        return is_added
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         if not rows or not self._usable:

@@ -168,14 +168,22 @@ class CalibratedOracle:
         texts = sorted(map(self.times.key, specs))
         return f"{KEPT}{digest(repr((state, texts)))}"
 
-    def keep(self) -> None:
-        """Keep the costs of the last call for all later ones about the same kernels."""
+    def keep(self) -> bool:
+        """Keep the costs of the last call for all later ones about the same kernels.
+
+        Returns:
+            False if another process has kept its own meanwhile, which hold for this one, too.
+        """
         entries = [
             (f"{self._name(spec)} {known[0].source} {known[0].implementation}", known[0].cost_ns)
             for spec, known in self._last.items()
             if not isinstance(known, Refusal)
         ]
-        self.times.cache.store({self._key(list(self._last)): entries})
+        key, cache = self._key(list(self._last)), self.times.cache
+        if not self.is_kept:
+            return cache.store_first(key, entries)
+        cache.store({key: entries})
+        return True
 
     def _kept(
         self, specs: Sequence[KernelSpec], known: Mapping[KernelSpec, Known]

@@ -215,10 +215,7 @@ def product_rate(threads: int) -> float:
     memories = (("src", square), ("weights", square), ("dst", square))
     core = load_core()
     primitive = create(KernelSpec("matmul", memories), "", threads)
-    samples, _ = core.measure(
-        primitive, threads=threads, min_runs=_RUNS, max_runs=_RUNS, budget_ns=0, cold=[],
-        spread_nbytes=0,
-    )  # fmt: skip
+    samples, _ = core.Measurement(primitive).run(min_runs=_RUNS, max_runs=_RUNS, budget_ns=0)
     return 2.0 * _PRODUCT**3 / min(samples)
 
 

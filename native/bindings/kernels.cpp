@@ -427,6 +427,29 @@ void bind_gradients(nb::module_ &m) {
     m.attr("ARG_DIFF_SHIFT") = DNNL_ARG_DIFF_SHIFT;
 }
 
+template <class Operation>
+void make_measurement(Measurement *self, const Operation &operation, const std::vector<int> &cold,
+                      std::int64_t spread_nbytes) {
+    const nb::gil_scoped_release released;
+    new (self) Measurement(operation, cold, as_size(spread_nbytes, "spread_nbytes"));
+}
+
+void bind_measurement(nb::module_ &m) {
+    nb::class_<Measurement>(m, "Measurement", nb::is_final())
+        .def("__init__", make_measurement<Primitive>, "operation"_a, nb::kw_only(),
+             "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, nb::keep_alive<1, 2>())
+        .def("__init__", make_measurement<Kernel>, "operation"_a, nb::kw_only(),
+             "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, nb::keep_alive<1, 2>())
+        .def_prop_ro("nbytes", &Measurement::nbytes)
+        .def(
+            "run",
+            [](const Measurement &self, int min_runs, int max_runs, std::int64_t budget_ns) {
+                Measured found = self.run({min_runs, max_runs, budget_ns});
+                return std::pair(std::move(found.samples), found.waited);
+            },
+            nb::kw_only(), "min_runs"_a, "max_runs"_a, "budget_ns"_a, ReleaseGil());
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_ &m) {
@@ -531,16 +554,7 @@ void bind_kernels(nb::module_ &m) {
     nb::class_<Dropout, Kernel>(m, "Dropout", nb::is_final())
         .def(nb::init<const MemoryDesc &, double, std::int64_t, int>(), "images"_a, "share"_a,
              "stream"_a, nb::kw_only(), "threads"_a);
-    m.def(
-        "measure",
-        [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,
-           const std::vector<int> &cold, std::int64_t spread_nbytes) {
-            Measured found = measure(kernel, {threads, min_runs, max_runs, budget_ns, cold,
-                                              as_size(spread_nbytes, "spread_nbytes")});
-            return std::pair(std::move(found.samples), found.waited);
-        },
-        "kernel"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
-        "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, ReleaseGil());
+    bind_measurement(m);
 }
 
 }  // namespace stridewise

@@ -17,7 +17,6 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
-#include "executor/measure.hpp"
 #include "executor/program.hpp"
 #include "onednn/memory.hpp"
 #include "onednn/primitives.hpp"
@@ -332,16 +331,6 @@ void bind_primitives(nb::module_ &m) {
         .def("arg_desc", &PrimitiveDesc::arg_desc, "arg"_a)
         .def("next", &PrimitiveDesc::next, ReleaseGil())
         .def("create", &PrimitiveDesc::create, ReleaseGil());
-    m.def(
-        "measure",
-        [](const Primitive &primitive, int threads, int min_runs, int max_runs,
-           std::int64_t budget_ns, const std::vector<int> &cold, std::int64_t spread_nbytes) {
-            Measured found = measure(primitive, {threads, min_runs, max_runs, budget_ns, cold,
-                                                 as_size(spread_nbytes, "spread_nbytes")});
-            return std::pair(std::move(found.samples), found.waited);
-        },
-        "primitive"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
-        "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, ReleaseGil());
     m.def("post_op_arg", &post_op_arg, "index"_a);
     m.attr("ARG_SRC") = DNNL_ARG_SRC;
     m.attr("ARG_SRC_1") = DNNL_ARG_SRC_1;

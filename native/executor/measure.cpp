@@ -119,13 +119,6 @@ void evict(const Buffer &buffer, int threads) {
 #endif
 }
 
-struct Operands {
-    std::vector<Buffer> buffers;
-    std::vector<dnnl::memory> memories;
-    std::vector<dnnl_exec_arg_t> args;
-    std::vector<std::size_t> cold;
-};
-
 template <class Operation>
 Operands make_operands(const Operation &operation, const std::vector<int> &cold) {
     std::vector<int> ids = operation.args();
@@ -150,25 +143,16 @@ Operands make_operands(const Operation &operation, const std::vector<int> &cold)
 }
 
 template <class Operation>
-std::vector<Operands> make_copies(const Operation &operation, const MeasureOptions &options) {
+std::vector<Operands> make_copies(const Operation &operation, const std::vector<int> &cold,
+                                  std::size_t spread_nbytes) {
     constexpr std::size_t most = 64;
     std::vector<Operands> copies;
     std::size_t nbytes = 0;
     do {
-        copies.push_back(make_operands(operation, options.cold));
+        copies.push_back(make_operands(operation, cold));
         for (const Buffer &buffer : copies.back().buffers) nbytes += buffer.nbytes();
-    } while (nbytes < options.spread_nbytes && copies.size() < most);
+    } while (nbytes < spread_nbytes && copies.size() < most);
     return copies;
-}
-
-template <class Operation>
-void check_options(const MeasureOptions &options, const Operation &operation) {
-    require(options.min_runs >= 1 && options.max_runs >= options.min_runs,
-            "measure: expected 1 <= min_runs <= max_runs");
-    require(options.budget_ns >= 0, "measure: expected a budget_ns of at least 0");
-    require(options.threads == operation.threads(),
-            "measure: expected threads=" + std::to_string(operation.threads()) +
-                ", the number the primitive was made for, got " + std::to_string(options.threads));
 }
 
 // A first run of this many budgets is not worth another one: what it spends on caches and on memory
@@ -184,41 +168,78 @@ constexpr int kAttempts = 4;
 // runs, which alone use up the budget.
 constexpr std::int64_t kEvictions = 4;
 
-// `run` executes the operation on operands.
-template <class Operation, class Run>
-Measured measure_runs(const Operation &operation, const MeasureOptions &options, const Run &run) {
-    using Clock = std::chrono::steady_clock;
-    check_options(options, operation);
-    const std::vector<Operands> copies = make_copies(operation, options);
-    const auto elapsed = [](Clock::time_point from, Clock::time_point to) {
-        return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
-    };
-    const auto timed = [&](std::size_t i) {
-        const Operands &operands = copies[i % copies.size()];
-        for (const std::size_t index : operands.cold)
-            evict(operands.buffers[index], options.threads);
-        const auto before = Clock::now();
-        run(operands);
-        return elapsed(before, Clock::now());
-    };
+using Clock = std::chrono::steady_clock;
+
+std::int64_t elapsed(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
+}
+
+}  // namespace
+
+Measurement::Measurement(const Primitive &primitive, const std::vector<int> &cold,
+                         std::size_t spread_nbytes)
+    : threads_(primitive.threads()),
+      copies_(make_copies(primitive, cold, spread_nbytes)),
+      execute_([&primitive, stream = dnnl::stream(cpu_engine())](const Operands &operands) {
+          check(
+              dnnl_primitive_execute(primitive.get(), stream.get(),
+                                     static_cast<int>(operands.args.size()), operands.args.data()),
+              "could not execute a primitive to measure it");
+          check(dnnl_stream_wait(stream.get()), "could not wait for a stream");
+      }) {}
+
+Measurement::Measurement(const Kernel &kernel, const std::vector<int> &cold,
+                         std::size_t spread_nbytes)
+    : threads_(kernel.threads()),
+      copies_(make_copies(kernel, cold, spread_nbytes)),
+      execute_([&kernel](const Operands &operands) {
+          std::vector<void *> data;
+          // Operands come in the order of args(), then the scratchpad.
+          for (std::size_t i = 0; i < kernel.args().size(); ++i) {
+              data.push_back(operands.memories[i].get_data_handle());
+          }
+          const bool has_scratchpad = operands.memories.size() > data.size();
+          kernel.execute(data,
+                         has_scratchpad ? operands.memories.back().get_data_handle() : nullptr);
+      }) {}
+
+std::size_t Measurement::nbytes() const {
+    std::size_t total = 0;
+    for (const Operands &operands : copies_) {
+        for (const Buffer &buffer : operands.buffers) total += buffer.nbytes();
+    }
+    return total;
+}
+
+std::int64_t Measurement::timed(std::size_t index) const {
+    const Operands &operands = copies_[index % copies_.size()];
+    for (const std::size_t cold : operands.cold) evict(operands.buffers[cold], threads_);
+    const auto before = Clock::now();
+    execute_(operands);
+    return elapsed(before, Clock::now());
+}
+
+Measured Measurement::run(const Runs &runs) const {
+    require(runs.least >= 1 && runs.most >= runs.least, "run: expected 1 <= min_runs <= max_runs");
+    require(runs.budget_ns >= 0, "run: expected a budget_ns of at least 0");
     Measured best{{}, std::numeric_limits<double>::infinity()};
     const Waits waits;
-    with_threads(options.threads, [&] {
+    with_threads(threads_, [&] {
         const auto warming = Clock::now();
-        for (const Operands &operands : copies) run(operands);
+        for (const Operands &operands : copies_) execute_(operands);
         const std::int64_t first = elapsed(warming, Clock::now());
         const bool is_long =
-            copies.size() == 1 && first >= kLong * std::max<std::int64_t>(options.budget_ns, 1);
+            copies_.size() == 1 && first >= kLong * std::max<std::int64_t>(runs.budget_ns, 1);
         for (int attempt = 0; attempt < (is_long ? 1 : kAttempts); ++attempt) {
             std::vector<std::int64_t> samples;
             if (is_long) samples.push_back(first);
             const std::int64_t waited = waits.total_ns();
             const auto begin = is_long ? warming : Clock::now();
             std::int64_t spent = is_long ? first : 0;
-            for (int i = static_cast<int>(samples.size()); i < options.max_runs; ++i) {
-                const bool is_over = spent >= options.budget_ns ||
-                                     elapsed(begin, Clock::now()) >= kEvictions * options.budget_ns;
-                if (i >= options.min_runs && is_over) break;
+            for (int i = static_cast<int>(samples.size()); i < runs.most; ++i) {
+                const bool is_over = spent >= runs.budget_ns ||
+                                     elapsed(begin, Clock::now()) >= kEvictions * runs.budget_ns;
+                if (i >= runs.least && is_over) break;
                 samples.push_back(timed(static_cast<std::size_t>(i)));
                 spent += samples.back();
             }
@@ -231,30 +252,6 @@ Measured measure_runs(const Operation &operation, const MeasureOptions &options,
         }
     });
     return best;
-}
-
-}  // namespace
-
-Measured measure(const Primitive &primitive, const MeasureOptions &options) {
-    const dnnl::stream stream(cpu_engine());
-    return measure_runs(primitive, options, [&](const Operands &operands) {
-        check(dnnl_primitive_execute(primitive.get(), stream.get(),
-                                     static_cast<int>(operands.args.size()), operands.args.data()),
-              "could not execute a primitive to measure it");
-        check(dnnl_stream_wait(stream.get()), "could not wait for a stream");
-    });
-}
-
-Measured measure(const Kernel &kernel, const MeasureOptions &options) {
-    return measure_runs(kernel, options, [&](const Operands &operands) {
-        std::vector<void *> data;
-        // Operands come in the order of args(), then the scratchpad.
-        for (std::size_t i = 0; i < kernel.args().size(); ++i) {
-            data.push_back(operands.memories[i].get_data_handle());
-        }
-        const bool has_scratchpad = operands.memories.size() > data.size();
-        kernel.execute(data, has_scratchpad ? operands.memories.back().get_data_handle() : nullptr);
-    });
 }
 
 }  // namespace stridewise

@@ -7,8 +7,8 @@ for steps added to a frozen program or runs of one that is not frozen, ``MemoryE
 exhausted.
 
 In every factory ``threads`` is the number of threads of the primitive; 0 means the number that is
-set on the calling thread. A program and ``measure`` accept only primitives with their own number of
-threads, because the sizes of scratchpads depend on it.
+set on the calling thread. A program accepts only primitives with their own number of threads,
+because the sizes of scratchpads depend on it.
 """
 
 from collections.abc import Callable, Sequence
@@ -967,26 +967,33 @@ def team_count() -> int:
 def post_op_arg(index: int) -> int:
     """The argument id of the operand of a binary post-op, by its position in post_ops."""
 
-def measure(
-    primitive: Primitive | Kernel,
-    *,
-    threads: int,
-    min_runs: int,
-    max_runs: int,
-    budget_ns: int,
-    cold: Sequence[int] = ...,
-    spread_nbytes: int = 0,
-) -> tuple[list[int], float]:
-    """Durations in ns of single runs on synthetic data, after a warm-up run; and the waiting time.
+@final
+class Measurement:
+    """A primitive or kernel with synthetic operands, to be timed again and again."""
 
-    The latter is how long threads were ready to run and did not, because processors ran other work,
-    relative to the time of all runs. It is 0 where the system does not count it.
+    def __init__(
+        self, operation: Primitive | Kernel, *, cold: Sequence[int] = ..., spread_nbytes: int = 0
+    ) -> None:
+        """Make up operands.
 
-    The arguments in ``cold`` are evicted from all caches before each run. Runs alternate between
-    copies of the operands whose total size is at least ``spread_nbytes`` (at most 64 copies). Runs
-    end after ``max_runs``. They end after ``min_runs`` once they took ``budget_ns`` in all, or four
-    times as long together with the evictions.
-    """
+        The arguments in ``cold`` are evicted from all caches before each run. Runs alternate
+        between copies of the operands whose total size is at least ``spread_nbytes`` (at most 64
+        copies).
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all copies of the operands."""
+
+    def run(self, *, min_runs: int, max_runs: int, budget_ns: int) -> tuple[list[int], float]:
+        """Durations in ns of single runs, after a warm-up run; and the waiting time.
+
+        The latter is how long threads were ready to run and did not, because processors ran other
+        work, relative to the time of all runs. It is 0 where the system does not count it.
+
+        Runs end after ``max_runs``. They end after ``min_runs`` once they took ``budget_ns`` in
+        all, or four times as long together with the evictions.
+        """
 
 def prepack(array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, threads: int) -> Buffer:
     """Reorder the memory of an array, laid out as src, into a buffer laid out as dst.

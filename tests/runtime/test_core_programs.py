@@ -67,52 +67,52 @@ class TestMeasure:
         return core.eltwise("relu", d, d, threads=threads).create()
 
     def test_runs_until_the_maximum(self):
-        samples, _ = core.measure(
-            self.relu(), threads=THREADS, min_runs=1, max_runs=7, budget_ns=10**10
-        )
+        samples, _ = core.Measurement(self.relu()).run(min_runs=1, max_runs=7, budget_ns=10**10)
         assert len(samples) == 7
         assert all(sample > 0 for sample in samples)
 
     def test_runs_the_minimum_without_a_budget(self):
-        samples, _ = core.measure(self.relu(), threads=THREADS, min_runs=3, max_runs=7, budget_ns=0)
-        assert len(samples) == 3
+        measurement = core.Measurement(self.relu())
+        for _ in range(2):
+            samples, _ = measurement.run(min_runs=3, max_runs=7, budget_ns=0)
+            assert len(samples) == 3
 
     def test_everything_a_primitive_needs_is_made_up(self):
         d, w = desc((1, 32, 8, 8), "acdb"), desc((32, 32, 3, 3), "any")
         ops = [("sum", 1.0), ("binary", "add", desc((1, 32, 1, 1)))]
         pd = core.convolution(d, w, desc((32,)), d, [1, 1], [1, 1], [1, 1], [1, 1], ops, threads=1)
-        core.measure(pd.create(), threads=1, min_runs=1, max_runs=2, budget_ns=0)
+        core.Measurement(pd.create()).run(min_runs=1, max_runs=2, budget_ns=0)
 
     def test_one_thread_leaves_the_setting_alone(self):
-        core.measure(self.relu(1), threads=1, min_runs=1, max_runs=1, budget_ns=0)
+        core.Measurement(self.relu(1)).run(min_runs=1, max_runs=1, budget_ns=0)
         assert core.max_threads() == THREADS
+
+    def test_an_operation_lives_as_long_as_its_measurement(self):
+        measurement = core.Measurement(self.relu())
+        gc.collect()
+        measurement.run(min_runs=1, max_runs=1, budget_ns=0)
 
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"threads": THREADS + 1}, "expected threads="),
             ({"min_runs": 0}, "expected 1 <= min_runs <= max_runs"),
             ({"min_runs": 3, "max_runs": 2}, "expected 1 <= min_runs <= max_runs"),
             ({"budget_ns": -1}, "expected a budget_ns of at least 0"),
         ],
     )
     def test_wrong_options(self, options: dict[str, int], message: str):
-        usual = {"threads": THREADS, "min_runs": 1, "max_runs": 1, "budget_ns": 0}
+        usual = {"min_runs": 1, "max_runs": 1, "budget_ns": 0}
         with pytest.raises(ValueError, match=message):
-            core.measure(self.relu(), **(usual | options))
+            core.Measurement(self.relu()).run(**(usual | options))
+        with pytest.raises(ValueError, match="spread_nbytes"):
+            core.Measurement(self.relu(), spread_nbytes=-1)
 
     def test_weights_can_be_cold_and_operands_spread(self):
         x, w = desc((1, 16, 8, 8)), core.MemoryDesc((16, 16, 1, 1), "f32", "any")
         pd = core.convolution(x, w, None, x, [1, 1], [1, 1], [0, 0], [0, 0], threads=THREADS)
-        samples, _ = core.measure(
-            pd.create(),
-            threads=THREADS,
-            min_runs=5,
-            max_runs=5,
-            budget_ns=0,
-            cold=[core.ARG_WEIGHTS],
-            spread_nbytes=100_000,
-        )
+        measurement = core.Measurement(pd.create(), cold=[core.ARG_WEIGHTS], spread_nbytes=100_000)
+        assert 100_000 <= measurement.nbytes < 120_000
+        samples, _ = measurement.run(min_runs=5, max_runs=5, budget_ns=0)
         assert len(samples) == 5
         assert min(samples) > 0
 

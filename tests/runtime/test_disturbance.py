@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -18,12 +19,13 @@ from hypothesis import strategies as st
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.machine.cpus import available_cpus
 from stridewise.runtime.machine.machine import this_machine
-from stridewise.runtime.tuning import kernel_times
+from stridewise.runtime.tuning import calibrate, kernel_times
 from stridewise.runtime.tuning.calibrate import Calibration, _Queue, kernels_of
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.disturbance import Stopwatch, Waits
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Sampled
 from stridewise.runtime.tuning.layers import layers
+from stridewise.runtime.tuning.windows import WINDOWS, Entrant, take_turns
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.rates import Sample, Traits
@@ -48,9 +50,8 @@ def test_work_of_another_process_on_the_same_processor_is_seen():
             seen = watch.is_disturbed
             desc = load_core().MemoryDesc((1, 64, 56, 56), "f32", "abcd")
             relu = load_core().eltwise("relu", desc, desc, threads=1).create()
-            _, waited = load_core().measure(
-                relu, threads=1, min_runs=1, max_runs=10**6, budget_ns=300_000_000
-            )
+            measurement = load_core().Measurement(relu)
+            _, waited = measurement.run(min_runs=1, max_runs=10**6, budget_ns=300_000_000)
             other.kill()
     finally:
         os.sched_setaffinity(0, before)
@@ -82,7 +83,7 @@ def test_waits_of_more_threads_than_processors_tell_nothing():
     assert not waits.is_disturbed
 
 
-@dataclass
+@dataclass(eq=False)
 class Times:
     """Pretends to measure; of each kernel, the first measurements are disturbed."""
 
@@ -109,11 +110,13 @@ def test_disturbed_kernels_are_measured_once_more_and_counted_if_that_did_not_he
 ):
     often = {str(number): count for number, count in reversed(jobs)}
     times: Any = Times(dict(often))
-    queue = _Queue(0.0)
-    for number, _ in jobs:
-        queue.measure(times, [str(number)])  # type: ignore[list-item]
-    for extra in range(len(jobs)):
-        queue.measure(times, [f"other {extra}"])  # type: ignore[list-item]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibrate, "_TOGETHER", 1)
+        queue = _Queue(0.0)
+        for number, _ in jobs:
+            queue.add(times, [str(number)])  # type: ignore[list-item]
+        for extra in range(len(jobs)):
+            queue.add(times, [f"other {extra}"])  # type: ignore[list-item]
     for spec, count in often.items():
         assert times.calls.count(spec) == (1 if count == 0 else 2)
         assert (spec in queue.disturbed) == (count == 2)
@@ -127,24 +130,91 @@ def sample(ratio: float, *, disturbed: bool) -> Sample:
     return Sample(Traits("k", "f", "w", (1.0,)), ratio, f"jit {ratio}", disturbed)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.floats(-5, 5)), min_size=1, max_size=6))
-def test_of_repeated_samples_the_fastest_undisturbed_one_stays(found: list[tuple[bool, float]]):
+@given(st.integers(1, 200))
+def test_many_kernels_are_measured_at_once_and_all_in_the_end(count: int):
+    times: Any = Times({})
+    queue = _Queue(0.0)
+    for number in range(count):
+        queue.add(times, [str(number)])  # type: ignore[list-item]
+        assert len(times.calls) % calibrate._TOGETHER == 0
+    queue.finish()
+    assert times.calls == [str(number) for number in range(count)]
+    assert len(queue.seen) == count
+
+
+ROUNDS = ((True, 0.1, 0.1), (True, 0.2, 0.2), (False, 1.0, 1.0), (False, 2.0, 2.0),
+          (True, 0.1, 2.0), (False, 0.5, 0.5))  # fmt: skip
+"""Whether a sample is disturbed, its ratio, and that of the sample that is kept then."""
+
+
+def test_of_repeated_samples_the_last_undisturbed_one_stays():
     cache = CostCache(HERE, Path(os.devnull) / "no folder")  # what it stored itself counts
-    for disturbed, ratio in found:
+    for disturbed, ratio, expected in ROUNDS:
         item = sample(ratio, disturbed=disturbed)
-        cache.store_samples({"kernel": item}, is_least=True)
-    (kept,) = cache.samples("k").rows("k")
-    assert (kept.is_disturbed, kept.ratio) == min(found)
+        cache.store_samples({"kernel": item}, keeps_undisturbed=True)
+        (kept,) = cache.samples("k").rows("k")
+        assert kept.ratio == expected
 
 
-def test_of_repeated_samples_the_fastest_undisturbed_one_stays_in_the_file(tmp_path: Path):
-    rounds = ((True, 0.1, 0.1), (True, 0.2, 0.1), (False, 1.0, 1.0), (False, 2.0, 1.0),
-              (True, 0.1, 1.0), (False, 0.5, 0.5))  # fmt: skip
-    for disturbed, ratio, least in rounds:
+def test_of_repeated_samples_the_last_undisturbed_one_stays_in_the_file(tmp_path: Path):
+    for disturbed, ratio, expected in ROUNDS:
         item = sample(ratio, disturbed=disturbed)
-        CostCache(HERE, tmp_path).store_samples({"kernel": item}, is_least=True)
+        CostCache(HERE, tmp_path).store_samples({"kernel": item}, keeps_undisturbed=True)
         (kept,) = CostCache(HERE, tmp_path).samples("k").rows("k")
-        assert (kept.ratio, kept.implementation) == (least, f"jit {least}")
+        assert (kept.ratio, kept.implementation) == (expected, f"jit {expected}")
+
+
+@dataclass
+class Windows:
+    """Stands for a measurement whose windows take given times; those above 100 are disturbed."""
+
+    times: list[int]
+
+    def run(self, **_: int) -> tuple[list[int], float]:
+        taken = self.times.pop(0) if len(self.times) > 1 else self.times[0]
+        return [taken], float(taken > 100)
+
+
+def entrant(times: list[int], window_ns: int = 1000, *, is_slow: bool = False) -> Entrant:
+    return Entrant("", Windows(times), window_ns, is_slow)  # type: ignore[arg-type]
+
+
+def turns(kernels: list[list[Entrant]]) -> None:
+    for one in (one for rivals in kernels for one in rivals):
+        one.run(bool)
+    take_turns(kernels, bool, lambda: False)
+
+
+@given(st.lists(st.integers(40, 60), min_size=1, max_size=8), st.integers(0, 7))
+def test_the_median_of_undisturbed_windows_counts(times: list[int], disturbed: int):
+    one = entrant([*times[: len(times) // 2], *[10**6] * disturbed, *times[len(times) // 2 :]])
+    turns([[one]])
+    windows = [*times, *[times[-1]] * WINDOWS][:WINDOWS]
+    assert one.cost_ns == median(windows)
+    assert len(one.disturbed) == disturbed
+
+
+def test_windows_that_are_all_disturbed_end_and_the_least_counts():
+    one = entrant([500, 300, 400])
+    turns([[one]])
+    assert (one.cost_ns, one.times, len(one.disturbed)) == (300, [], 2 * WINDOWS)
+
+
+def test_kernels_take_turns_and_only_rivals_run_again():
+    fast, close, far = entrant([50]), entrant([90]), entrant([101 - 1])
+    other = entrant([100])
+    turns([[fast, close, far], [other]])
+    assert [len(one.times) for one in (fast, close, far, other)] == [WINDOWS] * 4
+    fast, far = entrant([40]), entrant([90])
+    turns([[fast, far]])
+    assert [len(one.times) for one in (fast, far)] == [WINDOWS, 1]
+
+
+@pytest.mark.parametrize(("window_ns", "count"), [(50, WINDOWS), (25, 4), (10, 3), (1, 3)])
+def test_long_runs_need_fewer_windows(window_ns: int, count: int):
+    one, slow = entrant([50], window_ns), entrant([50], window_ns, is_slow=True)
+    turns([[one], [slow]])
+    assert (len(one.times), len(slow.times)) == (count, 1)
 
 
 @pytest.mark.parametrize(
@@ -183,17 +253,17 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_are_measured_until_nothing_disturbs_that(tmp_path: Path):
     specs = kernels_of(next(layers()), times(tmp_path), TARGET)[:1]
     for disturbed in range(5):
-        Busy.left = disturbed
+        Busy.left = disturbed if disturbed < 4 else 10**6
         found = times(tmp_path / str(disturbed)).measure(specs)
         kept = times(tmp_path / str(disturbed))
         assert kept.known(specs).keys() == found.keys() == set(specs)
-        assert kept.cache.is_provisional == (disturbed > 2)
+        assert kept.cache.is_provisional == (disturbed == 4)
 
 
 @pytest.mark.usefixtures("busy")
 def test_predictions_replace_costs_of_disturbed_measurements(tmp_path: Path):
     own, spec = times(tmp_path), kernels_of(next(layers()), times(tmp_path), TARGET)[0]
-    Busy.left = 9
+    Busy.left = 10**6
     assert own.measure([spec], predicts=True) == {}
     assert own.known([spec]) == {}
     assert own.samples(spec.kind).disturbed.tolist() == [True]

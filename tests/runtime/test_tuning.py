@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -251,19 +252,22 @@ def test_a_model_that_ran_less_often_catches_up(monkeypatch: pytest.MonkeyPatch)
     assert len(before.whole) == 2  # what the caller gave stays
 
 
-def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_measurement_in_a_slow_moment_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     specs = [d.chosen.option.calls[0].spec for d in plans(near())[0].decisions[:2]]
     oracle = measuring(tmp_path)
-    times = iter([[90.0], [30.0], [500.0], [20.0], [40.0]])
-    kernel = SimpleNamespace(threads=1)
-    monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.create", lambda *_: kernel)
+    times = {"a": iter([90.0, *[20.0] * 20]), "b": repeat(30.0), "slow": iter([500.0])}
     names = {specs[0]: ["a"], specs[1]: ["b", "slow"]}
-    monkeypatch.setattr(
-        "stridewise.runtime.tuning.kernel_times.implementations", lambda s, _: names[s]
-    )
-    core = SimpleNamespace(measure=lambda *_, **__: (next(times), 0.0), NativeError=RuntimeError)
-    core.ARG_WEIGHTS = 0
-    monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.load_core", lambda: core)
+    module = "stridewise.runtime.tuning.kernel_times"
+    monkeypatch.setattr(f"{module}.create", lambda _spec, name, _threads: name)
+    monkeypatch.setattr(f"{module}.implementations", lambda spec, _: names[spec])
+
+    def measurement(name: str, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(nbytes=1, run=lambda **_: ([next(times[name])], 0.0))
+
+    core = SimpleNamespace(Measurement=measurement, NativeError=RuntimeError, ARG_WEIGHTS=0)
+    monkeypatch.setattr(f"{module}.load_core", lambda: core)
     found = oracle.costs(specs)
     costs = {spec: [(c.implementation, c.cost_ns) for c in found[spec]] for spec in specs}
     assert costs == {specs[0]: [("a", 20.0)], specs[1]: [("b", 30.0), ("slow", 500.0)]}

@@ -238,9 +238,8 @@ def test_arguments_and_threads_are_those_of_the_kernel():
 
 
 def test_kernels_are_measured_like_primitives():
-    samples, _ = CORE.measure(
-        made(), threads=1, min_runs=3, max_runs=3, budget_ns=0, cold=[CORE.ARG_WEIGHTS]
-    )
+    measurement = CORE.Measurement(made(), cold=[CORE.ARG_WEIGHTS])
+    samples, _ = measurement.run(min_runs=3, max_runs=3, budget_ns=0)
     assert len(samples) == 3
     assert min(samples) > 0
 

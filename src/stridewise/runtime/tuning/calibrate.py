@@ -9,7 +9,6 @@ for a layer are measured, and the reorders around it.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, exp
@@ -38,6 +37,8 @@ _MAP_RANK = 4  # of images
 _HALVES = 7
 """The last three of each so many layers are also measured on bfloat16 tensors. The number has no
 common factor with the other periods."""
+_TOGETHER = 64
+"""Kernels that are measured in turn."""
 _FOLDS = 4
 _BEARABLE = 0.1
 """Part of the measurements whose disturbance predictions even out."""
@@ -164,7 +165,8 @@ def calibrate(
         # a concatenation copies of slices.
         moves = graph.name in ("chain", "concat") or not number % 4
         specs = [s for s in kernels_of(graph, times, offer) if s.kind != "reorder" or moves]
-        queue.measure(times, specs)
+        queue.add(times, specs)
+    queue.finish()
     measured = len(queue.seen)
     cache.store({CALIBRATION: ((f"{measured} kernels", time.time()),)})
     if progress is not None:
@@ -174,10 +176,11 @@ def calibrate(
 
 
 class _Queue:
-    """Measures kernels, each once, and again if other work disturbed that.
+    """Collects kernels and measures many in turn, each once, and again if that was disturbed.
 
-    Some time lies between, as other work comes and goes. On a machine that is always busy, half of
-    the time is left for kernels that were not measured before.
+    Many kernels take turns for a second or more, so that phases in which the machine is faster or
+    slower are the same for all. Other work comes and goes as well. On a machine that is always
+    busy, half of the time is left for kernels that were not measured before.
 
     Attributes:
         seen: the texts of all kernels that were measured.
@@ -187,19 +190,32 @@ class _Queue:
     def __init__(self, until: float) -> None:
         self.seen = set[str]()
         self.disturbed: dict[str, tuple[KernelTimes, KernelSpec]] = {}
-        self._waiting: deque[tuple[KernelTimes, KernelSpec]] = deque()
+        self._again: dict[KernelTimes, list[KernelSpec]] = {}
+        self._waiting: dict[KernelTimes, dict[str, KernelSpec]] = {}
         self._until = until
 
-    def measure(self, times: KernelTimes, specs: Sequence[KernelSpec]) -> None:
-        """Measure what was not measured before, and as many of the disturbed kernels again."""
-        again = [self._waiting.popleft() for _ in range(min(len(specs), len(self._waiting)))]
-        for other, spec in again:
-            if not other.sample([spec], self._until).disturbed:
-                self.disturbed.pop(other.key(spec), None)
-        found = times.sample([s for s in specs if times.key(s) not in self.seen], self._until)
+    def add(self, times: KernelTimes, specs: Sequence[KernelSpec]) -> None:
+        """Add kernels to those that wait, and measure these if they are enough."""
+        waiting = self._waiting.setdefault(times, {})
+        waiting |= {key: spec for spec in specs if (key := times.key(spec)) not in self.seen}
+        if len(waiting) >= _TOGETHER:
+            self._measure(times)
+
+    def finish(self) -> None:
+        """Measure all kernels that wait."""
+        for times in self._waiting:
+            self._measure(times)
+
+    def _measure(self, times: KernelTimes) -> None:
+        fresh, self._waiting[times] = self._waiting[times], {}
+        again = self._again.get(times, [])[: len(fresh)]
+        self._again[times] = self._again.get(times, [])[len(again) :]
+        found = times.sample([*fresh.values(), *again], self._until)
         self.seen.update(map(times.key, found.specs))
+        for spec in found.specs:
+            self.disturbed.pop(times.key(spec), None)
         self.disturbed |= {times.key(spec): (times, spec) for spec in found.disturbed}
-        self._waiting += [(times, spec) for spec in found.disturbed]
+        self._again[times] += [spec for spec in found.disturbed if spec not in again]
 
 
 def _rates(cache: CostCache) -> Iterator[FamilyRate]:

@@ -63,7 +63,7 @@ _ADD_SAMPLE = (
     f"INSERT INTO measured VALUES ({', '.join('?' * 10)}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)
 )
-_IF_LESS = " WHERE (excluded.disturbed, excluded.ratio) < (disturbed, ratio)"
+_IF_SOUND = " WHERE excluded.disturbed <= disturbed"
 _LARGEST_RATIO = 25.0
 """Logarithm of the largest ratio of a measured cost to its estimate."""
 _NUMBER = np.dtype(np.float64)
@@ -123,11 +123,6 @@ def _sound(rows: Iterable[Sequence[object]]) -> list[_SampleRow]:
             sound.append(cast("_SampleRow", row))
     longest = max((len(row[2]) for row in sound), default=0)
     return [row for row in sound if len(row[2]) == longest]
-
-
-def _rank(sample: Sample) -> tuple[bool, float]:
-    """Return what is least for the sample of a kernel that is worth most."""
-    return sample.is_disturbed, sample.ratio
 
 
 def _decoded(text: object) -> str | None:
@@ -289,16 +284,19 @@ class CostCache:
         own = [sample.traits.kind for sample in self._own_samples.values()]
         return sorted({*own, *(cast("bytes", row[0]).decode(errors="replace") for row in rows)})
 
-    def store_samples(self, samples: Mapping[str, Sample], *, is_least: bool = False) -> None:
+    def store_samples(
+        self, samples: Mapping[str, Sample], *, keeps_undisturbed: bool = False
+    ) -> None:
         """Add the samples of some kernels, by their texts; those of other processes stay.
 
         Args:
             samples: they replace earlier ones of the same kernels.
-            is_least: whether an earlier one stays if it is faster, or was less disturbed.
+            keeps_undisturbed: whether an earlier one stays if other work disturbed the new one
+                and not that.
         """
         for spec, item in samples.items():
             known = self._own_samples.get(spec)
-            if known is None or not is_least or _rank(item) < _rank(known):
+            if known is None or not keeps_undisturbed or item.is_disturbed <= known.is_disturbed:
                 self._own_samples[spec] = item
         rows = [
             (self._machine, TRAITS, item.traits.kind, spec, item.traits.family, item.traits.way,
@@ -306,7 +304,7 @@ class CostCache:
              item.is_disturbed)
             for spec, item in samples.items()
         ]  # fmt: skip
-        self._write(_ADD_SAMPLE + (_IF_LESS if is_least else ""), rows)
+        self._write(_ADD_SAMPLE + (_IF_SOUND if keeps_undisturbed else ""), rows)
 
     def _rows(self, keys: Sequence[str] | None) -> list[tuple[object, object]]:
         """Return the rows of some keys as they are in the file; None stands for all.

@@ -9,10 +9,10 @@ they are read; they are timed on many copies in turn.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
-from math import inf, log, prod
+from math import log, prod
 
 from stridewise.classes import dataclass
 from stridewise.graph import Refusal
@@ -22,7 +22,7 @@ from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
 from stridewise.runtime.tuning.disturbance import Waits
-from stridewise.runtime.tuning.timing import undisturbed
+from stridewise.runtime.tuning.windows import Entrant, take_turns
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -36,20 +36,17 @@ __all__ = ["KernelTimes", "Known", "Sampled", "roofline"]
 Known = tuple[KernelCost, ...] | Refusal
 """The implementations of a kernel, cheapest first, or why there is none."""
 
-_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
-_SAVE_EVERY = 50
-_RIVAL = 1.5
-"""Implementations slower than the fastest one by this factor are not measured again."""
-_TRIALS = 2
-"""How often a kernel is measured again, at most, while other work disturbs that."""
+_GROUP_NBYTES = 512_000_000
+"""Operands of kernels that are measured in turn."""
+_FIRST_SHARE = 0.5
+"""Part of the time that the first windows of kernels may take; the others need the rest."""
 _LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
 """Naive loops of more operations, which would take half a second or longer, are not run. Their cost
 is a guess, far above that of any useful kernel: no plan depends on its error."""
 
-_QUICK_NS = 4_000_000
-"""Time for the samples of one kernel of a calibration, whose error similar kernels even out."""
-_DOUBT_NS = 1_000_000
-"""Time for those of a kernel in doubt, whose prediction errs by far more, while a user waits."""
+_WINDOW_NS, _QUICK_NS, _DOUBT_NS = 3_000_000, 1_000_000, 250_000
+"""Time of a window: for costs; for samples of a calibration, whose errors similar kernels even out;
+and for kernels in doubt, whose predictions err by far more, while a user waits."""
 
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
@@ -173,38 +170,54 @@ class KernelTimes:
         *,
         predicts: bool,
     ) -> dict[KernelSpec, Known]:
-        budget_ns = _DOUBT_NS if predicts else _BUDGET_NS
         found: dict[KernelSpec, Known] = {}
-        start = time.monotonic()
-        for begin in range(0, len(specs), _SAVE_EVERY):
-            fresh: dict[KernelSpec, tuple[Entry, ...]] = {}
-            disturbed = set[KernelSpec]()
-            try:
-                for done, spec in enumerate(specs[begin : begin + _SAVE_EVERY], begin):
-                    if _is_past(until):
-                        break
-                    if progress is not None:
-                        progress(done, len(specs), spec.kind)
-                    waits = Waits(self.machine.threads)
-                    fresh[spec] = self._all(spec, budget_ns, waits)
-                    if waits.is_disturbed:
-                        disturbed.add(spec)
-                # Of more kernels than there is time for, each is measured once.
-                done = begin + max(len(fresh), 1)
-                rest_s = (len(specs) / done - 1) * (time.monotonic() - start)
-                wanted = disturbed if _is_past(until, rest_s) else fresh
-                self._again(fresh, wanted, disturbed, budget_ns, until)
-            finally:
-                self._store_samples(fresh, disturbed)
-                provisional = {spec: fresh.pop(spec) for spec in disturbed}
-                self.cache.store(self._by_key(fresh))
-                if not predicts:
-                    self.cache.store(self._by_key(provisional), is_provisional=True)
-                    fresh |= provisional
-            found |= {spec: _named(spec, entries, "measured") for spec, entries in fresh.items()}
+
+        def keep(fresh: dict[KernelSpec, tuple[Entry, ...]], disturbed: set[KernelSpec]) -> None:
+            self._store_samples(fresh, disturbed)
+            provisional = {spec: fresh.pop(spec) for spec in disturbed}
+            self.cache.store(self._by_key(fresh))
+            if not predicts:
+                self.cache.store(self._by_key(provisional), is_provisional=True)
+                fresh |= provisional
+            found.update({spec: _named(spec, costs, "measured") for spec, costs in fresh.items()})
+
+        self._run(specs, _DOUBT_NS if predicts else _WINDOW_NS, until, keep, progress)
         if progress is not None and specs:
             progress(len(found), len(specs), "")
         return found
+
+    def _run(
+        self,
+        specs: Sequence[KernelSpec],
+        window_ns: int,
+        until: float | None,
+        keep: Callable[[dict[KernelSpec, tuple[Entry, ...]], set[KernelSpec]], None],
+        progress: Progress | None = None,
+    ) -> None:
+        """Measure kernels, group by group.
+
+        Args:
+            specs: what to measure.
+            window_ns: time of a window.
+            until: time of ``time.monotonic`` at which to stop.
+            keep: takes the times of each group, and which of them were disturbed; also of one that
+                was interrupted.
+            progress: called before each kernel.
+        """
+        done = 0
+        while done < len(specs) and not _is_past(until):
+            group = _Group(self, window_ns, until)
+            try:
+                for spec in specs[done:]:
+                    if group.is_full or _is_past(until):
+                        break
+                    if progress is not None:
+                        progress(done, len(specs), spec.kind)
+                    group.add(spec)
+                    done += 1
+                group.finish(len(specs) - done)
+            finally:
+                keep(group.entries, group.disturbed)
 
     def samples(self, kind: str) -> Samples:
         """Return the samples of one kind of kernels, the same object until some are added."""
@@ -213,36 +226,31 @@ class KernelTimes:
         return self._samples[kind]
 
     def sample(self, specs: Sequence[KernelSpec], until: float) -> Sampled:
-        """Measure kernels twice in a short time, for predictions only: not as their costs.
+        """Measure kernels in a short time, for predictions only: not as their costs.
 
-        For a kernel that was measured before, the sample that was not disturbed is kept, or the
-        faster one: other work on the machine only ever adds time.
+        For a kernel that was measured before, a sample that was not disturbed is kept, if that of
+        now was.
 
         Args:
             specs: what to measure.
             until: time of ``time.monotonic`` at which to stop.
         """
-        found: dict[KernelSpec, tuple[Entry, ...]] = {}
-        disturbed = set[KernelSpec]()
-        try:
-            for spec in specs:
-                if _is_past(until):
-                    break
-                waits = Waits(self.machine.threads)
-                found[spec] = self._all(spec, _QUICK_NS, waits)
-                if waits.is_disturbed:
-                    disturbed.add(spec)
-            self._again(found, found, disturbed, _QUICK_NS, until)
-        finally:
-            self._store_samples(found, disturbed, is_least=True)
-        return Sampled(tuple(found), tuple(spec for spec in found if spec in disturbed))
+        found, all_disturbed = list[KernelSpec](), list[KernelSpec]()
+
+        def keep(fresh: dict[KernelSpec, tuple[Entry, ...]], disturbed: set[KernelSpec]) -> None:
+            self._store_samples(fresh, disturbed, keeps_undisturbed=True)
+            found.extend(fresh)
+            all_disturbed.extend(disturbed)
+
+        self._run(specs, _QUICK_NS, until, keep)
+        return Sampled(tuple(found), tuple(all_disturbed))
 
     def _store_samples(
         self,
         measured: Mapping[KernelSpec, tuple[Entry, ...]],
         disturbed: Collection[KernelSpec] = (),
         *,
-        is_least: bool = False,
+        keeps_undisturbed: bool = False,
     ) -> None:
         samples: dict[str, Sample] = {}
         for spec, entries in measured.items():
@@ -251,92 +259,93 @@ class KernelTimes:
                 traits = traits_of(spec, cold=self.is_cold(spec))
                 ratio, names = log(cost / self.estimate(spec)), _compared(entries, cost)
                 samples[self.key(spec)] = Sample(traits, ratio, names, spec in disturbed)
-        self.cache.store_samples(samples, is_least=is_least)
+        self.cache.store_samples(samples, keeps_undisturbed=keeps_undisturbed)
         for sample in samples.values():
             self._samples.pop(sample.traits.kind, None)
 
-    def _all(self, spec: KernelSpec, budget_ns: int, waits: Waits) -> tuple[Entry, ...]:
-        """Return the times of all implementations."""
-        found: list[Entry] = []
-        try:
-            for name in implementations(spec, self.machine.threads):
-                if _is_guess(spec, name):
-                    found.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
-                else:
-                    found.append((name, self._timed(spec, name, budget_ns, waits)))
-        except load_core().NativeError:
-            return tuple(found)
-        return tuple(found)
+    def entrant(self, spec: KernelSpec, name: str, window_ns: int) -> Entrant:
+        """Return an implementation of a kernel, to be timed.
+
+        Raises:
+            NativeError: the library does not have it.
+        """
+        core = load_core()
+        measurement = core.Measurement(
+            create(spec, name, self.machine.threads),
+            cold=[core.ARG_WEIGHTS] if self.is_cold(spec) else [],
+            spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
+        )
+        return Entrant(name, measurement, window_ns, is_reference(name))
 
     def _by_key(
         self, measured: Mapping[KernelSpec, tuple[Entry, ...]]
     ) -> dict[str, tuple[Entry, ...]]:
         return {self.key(spec): entries for spec, entries in measured.items()}
 
-    def _again(
-        self,
-        measured: dict[KernelSpec, tuple[Entry, ...]],
-        wanted: Collection[KernelSpec],
-        disturbed: set[KernelSpec],
-        budget_ns: int,
-        until: float | None,
-    ) -> None:
-        """Measure kernels again some time later, until nothing disturbs that, and update both.
 
-        Undisturbed ones are, too, if there is time: what another virtual machine takes of a
-        processor, no counter of this one tells.
-        """
-        for trial in range(_TRIALS):
-            for spec in tuple(disturbed if trial else wanted):
-                if _is_past(until):
-                    return
-                # A disturbed measurement shows nothing for certain, so all implementations compete.
-                rival = inf if spec in disturbed else _RIVAL
-                waits = Waits(self.machine.threads)
-                measured[spec] = self._least(spec, measured[spec], rival, budget_ns, waits)
-                if not waits.is_disturbed:
-                    disturbed.discard(spec)
+class _Group:
+    """Kernels that are measured in turn, as many as their operands fit into memory."""
 
-    def _least(
-        self,
-        spec: KernelSpec,
-        entries: tuple[Entry, ...],
-        rival: float,
-        budget_ns: int,
-        waits: Waits,
-    ) -> tuple[Entry, ...]:
-        """Return the lesser times of a measurement and of another one, for close competitors.
+    def __init__(self, times: KernelTimes, window_ns: int, until: float | None) -> None:
+        self._times, self._window_ns, self._until = times, window_ns, until
+        self._entrants: dict[KernelSpec, list[Entrant]] = {}
+        self._guesses: dict[KernelSpec, list[Entry]] = {}
+        self._begin, self._nbytes = time.monotonic(), 0
 
-        Args:
-            spec: the kernel.
-            entries: times of its implementations.
-            rival: those slower than the fastest one by more than this factor keep their times.
-            budget_ns: time for each of the others.
-            waits: collects the waiting times.
-        """
-        least = min((cost for _, cost in entries), default=0.0)
-        rivals = {n for n, cost in entries if cost <= rival * least and not is_reference(n)}
-        return tuple(
-            (name, min(cost, self._timed(spec, name, budget_ns, waits)))
-            if name in rivals
-            else (name, cost)
-            for name, cost in entries
+    @property
+    def is_full(self) -> bool:
+        """Whether more kernels would take too much memory, or too much of the time."""
+        if self._until is not None and self._entrants:
+            passed = time.monotonic() - self._begin
+            if passed >= _FIRST_SHARE * (self._until - self._begin):
+                return True
+        return self._nbytes >= _GROUP_NBYTES
+
+    def add(self, spec: KernelSpec) -> None:
+        """Run the implementations of a kernel for a window each."""
+        entrants, guesses = list[Entrant](), list[Entry]()
+        with suppress(load_core().NativeError):
+            for name in implementations(spec, self._times.machine.threads):
+                if _is_guess(spec, name):
+                    guesses.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
+                    continue
+                entrant = self._times.entrant(spec, name, self._window_ns)
+                entrant.run(self._is_disturbed)
+                entrants.append(entrant)
+                self._nbytes += entrant.measurement.nbytes
+        self._entrants[spec], self._guesses[spec] = entrants, guesses
+
+    def finish(self, others: int = 0) -> None:
+        """Run all for further windows; ``others``, kernels to come, need a window each at least."""
+        first = time.monotonic() - self._begin
+        ahead = others / max(1, len(self._entrants)) * first
+        take_turns(
+            list(self._entrants.values()),
+            self._is_disturbed,
+            lambda: _is_past(self._until, ahead),
         )
 
-    def _timed(self, spec: KernelSpec, name: str, budget_ns: int, waits: Waits) -> float:
-        core, slow = load_core(), is_reference(name)  # one run of a naive loop is enough
-        kernel = create(spec, name, self.machine.threads)
-        samples, waited = core.measure(
-            kernel,
-            threads=kernel.threads,
-            min_runs=1 if slow else _MIN_RUNS,
-            max_runs=1 if slow else _MAX_RUNS,
-            budget_ns=budget_ns,
-            cold=[core.ARG_WEIGHTS] if self.is_cold(spec) else [],
-            spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
-        )
+    @property
+    def entries(self) -> dict[KernelSpec, tuple[Entry, ...]]:
+        """The times of the implementations."""
+        return {
+            spec: (*((one.name, one.cost_ns) for one in entrants), *self._guesses[spec])
+            for spec, entrants in self._entrants.items()
+        }
+
+    @property
+    def disturbed(self) -> set[KernelSpec]:
+        """The kernels that had to wait for processors whenever they ran."""
+        return {
+            spec
+            for spec, entrants in self._entrants.items()
+            if not all(one.times for one in entrants)
+        }
+
+    def _is_disturbed(self, waited: float) -> bool:
+        waits = Waits(self._times.machine.threads)
         waits.add(waited)
-        return undisturbed(samples)
+        return waits.is_disturbed
 
 
 def _is_past(until: float | None, ahead: float = 0.0) -> bool:

@@ -1,10 +1,10 @@
-"""The undisturbed time of a series of timings."""
+"""What counts of a series of timings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["undisturbed"]
+__all__ = ["median", "undisturbed"]
 
 
 def undisturbed(samples: Sequence[float]) -> float:
@@ -20,3 +20,15 @@ def undisturbed(samples: Sequence[float]) -> float:
     2.0
     """
     return float(sorted(samples)[len(samples) // 4 if len(samples) > 4 else 0])
+
+
+def median(samples: Sequence[float]) -> float:
+    """Return the median; the module ``statistics`` takes long to import.
+
+    >>> median([5.0, 3.0, 4.0])
+    4.0
+    >>> median([1.0, 4.0, 2.0, 9.0])
+    3.0
+    """
+    ordered, count = sorted(samples), len(samples)
+    return 0.5 * (ordered[(count - 1) // 2] + ordered[count // 2])

@@ -150,13 +150,14 @@ def test_a_plan_for_another_instruction_set_keeps_its_blocks(file: Path) -> None
             sw.load_plan(file, network(), threads=THREADS)
 
 
-def rename(file: Path, names: Sequence[str]) -> None:
+def rename(file: Path, names: Sequence[str], source: str = "measured") -> None:
     document = json.loads(file.read_text(encoding="utf-8"))
     for node in document["nodes"]:
         if node["op"] == "conv":
             node["implementations"] = list(names)
+            node["cost_sources"] = [source] * len(names)
             for kernel in node["kernels"]:
-                document["kernels"][kernel]["implementation"] = names[0]
+                document["kernels"][kernel] |= {"implementation": names[0], "source": source}
     file.write_text(json.dumps(document), encoding="utf-8")
 
 
@@ -171,6 +172,13 @@ def test_an_implementation_that_the_library_lacks_is_refused(file: Path) -> None
     assert str(caught.value).endswith(
         "plan again on this machine: stridewise plan MODEL --save FILE"
     )
+
+
+@pytest.mark.usefixtures("nothing_is_timed")
+def test_the_library_chooses_where_it_lacks_a_predicted_implementation(file: Path) -> None:
+    rename(file, ["jit:avx1024"], "calibrated")
+    model = sw.compile(network(), plan=file, threads=THREADS)
+    assert answer(model) < 1e-5
 
 
 def test_another_target_is_refused(file: Path) -> None:

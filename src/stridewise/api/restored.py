@@ -49,7 +49,7 @@ def restored(job: Job) -> tuple[Job, Choose]:
         found = type(decided).__name__
         raise PlanError.at("plan", expected="a plan, or the path of a plan file", found=found)
     where = name_of(options)
-    record = _existing(decided) if isinstance(decided, Plan) else files.read(decided)
+    record = PlanRecord.of(decided) if isinstance(decided, Plan) else files.read(decided)
     if options.target is None and record.target not in TARGETS:
         expected = f"a plan for target {', '.join(TARGETS)}"
         fix = "give target= the TOML file of that target"
@@ -88,7 +88,10 @@ def _restored_record(
         grids = {item.tensor: item.grid for item in record.offers}
         biases = {item.weights: item.bias for item in record.biases}
         derived = with_offers(planner.derived, grids, biases)
-        found = Plan.of(files.restore(record, derived, target, planner.machine, where))
+        rest = (derived, target, planner.machine, where)
+        found = Plan.of(files.restore(record, *rest))
+        if options.is_native and any(unfit(found)):
+            found = Plan.of(files.restore(_existing(found), *rest))
         check_weight_limit(found, options.weight_memory_limit, where)
         for note in found.notes[len(record.notes) :]:
             _warn(f"{where}: {note}; costs may not hold here")
@@ -121,7 +124,7 @@ def stored_plan(path: Path, options: Options, stored: StoredModel) -> Plan:
 
 
 def _existing(plan: Plan) -> PlanRecord:
-    """Return the decisions of a plan; the library chooses kernels of predicted names without one.
+    """Return the decisions of a plan; the library chooses kernels whose predicted names it lacks.
 
     Plans under restrictions, such as uniform ones, are found by predicted costs, and the library is
     not asked whether it has their kernels.

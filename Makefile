@@ -32,6 +32,8 @@ $(STAMP): pyproject.toml $(NATIVE)
 		"install one (Debian: apt install python3 python3-venv) or set PYTHON=" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+# As pip does for what it copies: where Python may not write bytecode, a start takes twice as long.
+	$(BIN)/python -m compileall -q src
 	touch $@
 
 demo: venv ## show what Stridewise does

@@ -20,10 +20,9 @@ __all__ = ["calibrated", "unfit"]
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
 _ROUNDS = 3
-_CALIBRATED_S, _CALIBRATED_RUNS = 0.05, 0.1
+_CALIBRATED_S, _CALIBRATED_RUNS = 0.05, 2.0
 """How long kernels are measured on a calibrated machine, so that the first answer comes soon; or as
-long as so many runs take, as a better plan saves more of these and kernels take longer. Three times
-as long made none of nine networks faster by more than measurements differ."""
+long as so many runs take, as a better plan saves more of these and kernels take longer."""
 _TIMES, _TOUCHED_PER_NS = 9.0, 0.5
 """How often a kernel in doubt runs, in all its implementations, and how many bytes of its operands
 are filled in a nanosecond."""

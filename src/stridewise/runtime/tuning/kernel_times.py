@@ -36,17 +36,11 @@ __all__ = ["KernelTimes", "Known", "Sampled", "roofline"]
 Known = tuple[KernelCost, ...] | Refusal
 """The implementations of a kernel, cheapest first, or why there is none."""
 
-_GROUP_NBYTES = 512_000_000
-"""Operands of kernels that are measured in turn."""
 _FIRST_SHARE = 0.5
 """Part of the time that the first windows of kernels may take; the others need the rest."""
 _LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
 """Naive loops of more operations, which would take half a second or longer, are not run. Their cost
 is a guess, far above that of any useful kernel: no plan depends on its error."""
-
-_WINDOW_NS, _QUICK_NS, _DOUBT_NS = 3_000_000, 1_000_000, 250_000
-"""Time of a window: for costs; for samples of a calibration, whose errors similar kernels even out;
-and for kernels in doubt, whose predictions err by far more, while a user waits."""
 
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
@@ -81,6 +75,26 @@ class Sampled:
 
     specs: tuple[KernelSpec, ...]
     disturbed: tuple[KernelSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """What a measurement takes.
+
+    Attributes:
+        window_ns: time of a window.
+        nbytes: operands of kernels that take turns, the last kernel apart.
+    """
+
+    window_ns: int
+    nbytes: int
+
+
+_COSTS = _Effort(3_000_000, 64_000_000)
+_SAMPLES = _Effort(1_000_000, 512_000_000)
+"""For a calibration, where similar kernels even errors out, and no model takes memory."""
+_DOUBTS = _Effort(250_000, 16_000_000)
+"""For kernels whose predictions err by far more, while a user waits."""
 
 
 class KernelTimes:
@@ -181,7 +195,7 @@ class KernelTimes:
                 fresh |= provisional
             found.update({spec: _named(spec, costs, "measured") for spec, costs in fresh.items()})
 
-        self._run(specs, _DOUBT_NS if predicts else _WINDOW_NS, until, keep, progress)
+        self._run(specs, _DOUBTS if predicts else _COSTS, until, keep, progress)
         if progress is not None and specs:
             progress(len(found), len(specs), "")
         return found
@@ -189,7 +203,7 @@ class KernelTimes:
     def _run(
         self,
         specs: Sequence[KernelSpec],
-        window_ns: int,
+        effort: _Effort,
         until: float | None,
         keep: Callable[[dict[KernelSpec, tuple[Entry, ...]], set[KernelSpec]], None],
         progress: Progress | None = None,
@@ -198,7 +212,7 @@ class KernelTimes:
 
         Args:
             specs: what to measure.
-            window_ns: time of a window.
+            effort: what it takes.
             until: time of ``time.monotonic`` at which to stop.
             keep: takes the times of each group, and which of them were disturbed; also of one that
                 was interrupted.
@@ -206,7 +220,7 @@ class KernelTimes:
         """
         done = 0
         while done < len(specs) and not _is_past(until):
-            group = _Group(self, window_ns, until)
+            group = _Group(self, effort, until)
             try:
                 for spec in specs[done:]:
                     if group.is_full or _is_past(until):
@@ -242,7 +256,7 @@ class KernelTimes:
             found.extend(fresh)
             all_disturbed.extend(disturbed)
 
-        self._run(specs, _QUICK_NS, until, keep)
+        self._run(specs, _SAMPLES, until, keep)
         return Sampled(tuple(found), tuple(all_disturbed))
 
     def _store_samples(
@@ -286,8 +300,8 @@ class KernelTimes:
 class _Group:
     """Kernels that are measured in turn, as many as their operands fit into memory."""
 
-    def __init__(self, times: KernelTimes, window_ns: int, until: float | None) -> None:
-        self._times, self._window_ns, self._until = times, window_ns, until
+    def __init__(self, times: KernelTimes, effort: _Effort, until: float | None) -> None:
+        self._times, self._effort, self._until = times, effort, until
         self._entrants: dict[KernelSpec, list[Entrant]] = {}
         self._guesses: dict[KernelSpec, list[Entry]] = {}
         self._begin, self._nbytes = time.monotonic(), 0
@@ -299,7 +313,7 @@ class _Group:
             passed = time.monotonic() - self._begin
             if passed >= _FIRST_SHARE * (self._until - self._begin):
                 return True
-        return self._nbytes >= _GROUP_NBYTES
+        return self._nbytes >= self._effort.nbytes
 
     def add(self, spec: KernelSpec) -> None:
         """Run the implementations of a kernel for a window each."""
@@ -309,7 +323,7 @@ class _Group:
                 if _is_guess(spec, name):
                     guesses.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
                     continue
-                entrant = self._times.entrant(spec, name, self._window_ns)
+                entrant = self._times.entrant(spec, name, self._effort.window_ns)
                 entrant.run(self._is_disturbed)
                 entrants.append(entrant)
                 self._nbytes += entrant.measurement.nbytes

@@ -120,9 +120,11 @@ def _dense(b: GraphBuilder, size: Size) -> str:
 
 
 def _tokens(b: GraphBuilder, size: Size) -> str:
-    x = b.input("x", (size.batch, size.side * size.side // 4 or 1, size.inputs))
-    weights = b.constant(np.zeros((size.inputs, size.outputs), np.float32))
-    return b.op("softmax", [b.op("matmul", [b.layer_norm(x), weights])], {"axis": 2})
+    x = b.input("x", (size.batch, size.side * size.side, size.inputs))
+    weights = b.constant(np.zeros((size.inputs, 2 * size.outputs), np.float32))
+    bias = b.constant(np.zeros(2 * size.outputs, np.float32))
+    y = b.op("add", [b.op("matmul", [b.layer_norm(x), weights]), bias])
+    return b.op("gelu", [y]) if size.has_function else b.op("softmax", [y], {"axis": 2})
 
 
 LAYERS: Mapping[str, _Layer] = {
@@ -157,7 +159,7 @@ LAYERS: Mapping[str, _Layer] = {
     "shuffled": _shuffled,
     "squeezed 1x1": _squeezed_1x1,
 }
-_TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1")
+_TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1", "tokens")
 """Layers that networks have most of are repeated between the others."""
 
 

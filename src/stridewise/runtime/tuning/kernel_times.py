@@ -84,16 +84,18 @@ class _Effort:
     Attributes:
         window_ns: time of a window.
         nbytes: operands of kernels that take turns, the last kernel apart.
+        covers: whether each kernel should run in a window before others run in more of them.
     """
 
     window_ns: int
     nbytes: int
+    covers: bool
 
 
-_COSTS = _Effort(3_000_000, 64_000_000)
-_SAMPLES = _Effort(1_000_000, 512_000_000)
+_COSTS = _Effort(3_000_000, 64_000_000, covers=True)
+_SAMPLES = _Effort(1_000_000, 512_000_000, covers=False)
 """For a calibration, where similar kernels even errors out, and no model takes memory."""
-_DOUBTS = _Effort(250_000, 16_000_000)
+_DOUBTS = _Effort(250_000, 16_000_000, covers=False)
 """For kernels whose predictions err by far more, while a user waits."""
 
 
@@ -229,7 +231,7 @@ class KernelTimes:
                         progress(done, len(specs), spec.kind)
                     group.add(spec)
                     done += 1
-                group.finish(len(specs) - done)
+                group.finish(len(specs) - done if effort.covers else 0)
             finally:
                 keep(group.entries, group.disturbed)
 
@@ -330,7 +332,7 @@ class _Group:
         self._entrants[spec], self._guesses[spec] = entrants, guesses
 
     def finish(self, others: int = 0) -> None:
-        """Run all for further windows; ``others``, kernels to come, need a window each at least."""
+        """Run all for further windows; so many ``others`` need one each after that."""
         first = time.monotonic() - self._begin
         ahead = others / max(1, len(self._entrants)) * first
         take_turns(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,6 +110,62 @@ def test_the_same_results_in_stridewise_onnxruntime_and_openvino(
     step = relative(right, outputs(small, samples))
     assert relative([theirs([x])[0] for x in samples], right) < step
     assert relative([np.asarray(ours(x)) for x in samples], right) < 1e-5
+
+
+LOADS = """
+import sys, numpy, openvino
+hint = {"INFERENCE_PRECISION_HINT": "f32"}
+model = openvino.Core().compile_model(sys.argv[1], "CPU", hint)
+samples = numpy.load(sys.argv[2])
+numpy.save(sys.argv[3], numpy.stack([model([x])[0] for x in samples]))
+"""
+"""Run in a process of its own, which a crash would end."""
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_concats_before_batch_norms_run_everywhere(read: bool, tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    path, floats = tmp_path / "dense.int8.onnx", tmp_path / "dense.onnx"
+    sw.save(dense(read=read), floats)
+    samples = images(10, 3)
+    found = sw.quantize(floats, samples, path)
+    right = outputs(path, samples)
+    given, results = tmp_path / "given.npy", tmp_path / "results.npy"
+    np.save(given, np.stack(samples))
+    command = [sys.executable, "-c", LOADS, *map(str, (path, given, results))]
+    subprocess.run(command, check=True, capture_output=True)
+    error = relative(right, outputs(floats, samples))
+    assert error == pytest.approx(found.error, rel=0.1)
+    assert error < 0.05
+    assert relative(list(np.load(results)), right) < error
+    model = sw.compile(path, tune="model", threads=1)
+    assert relative([np.asarray(model(x)) for x in samples], right) < 0.2 * error
+
+
+def dense(*, read: bool) -> sw.Graph:
+    """Return a dense block; a convolution may read one of its concats without a batch norm."""
+    b, random = sw.GraphBuilder("dense"), np.random.default_rng(6)
+
+    def row(count: int) -> str:
+        return b.constant(random.standard_normal(count).astype(F32) * F32(0.3) + F32(1), "row")
+
+    def conv(x: str, outputs: int, kernel: int) -> str:
+        shape = (outputs, b.type(x).shape[1], kernel, kernel)
+        data = random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        w = b.constant(data.astype(F32), "w")
+        return b.op("conv", [x, w], {"pads": (kernel // 2,) * 4})
+
+    def normed(x: str) -> str:
+        count = b.type(x).shape[1]
+        return b.op("relu", [b.op("scale_shift", [x, row(count), row(count)])])
+
+    y = b.op("relu", [conv(b.input("x", (1, 3, 10, 10)), 16, 3)])
+    others: list[str] = []
+    for _ in range(2):
+        new = conv(b.op("relu", [conv(normed(y), 16, 1)]), 8, 3)
+        y = b.op("concat", [y, new], {"axis": 1})
+        others += [conv(y, 8, 1)] if read and not others else []
+    return b.build([b.op("concat", [conv(normed(y), 8, 1), *others], {"axis": 1})])
 
 
 def test_the_graph_in_memory_runs_as_its_file_does(small: Path, tmp_path: Path) -> None:

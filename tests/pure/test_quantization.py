@@ -16,7 +16,7 @@ from stridewise.graph import Graph
 from stridewise.quantization.equalize import equalized
 from stridewise.quantization.rebuild import quantized_graph, simulated_graph
 from stridewise.quantization.scheme import Scheme, make_scheme
-from stridewise.quantization.selection import PRODUCTS, refusals, select
+from stridewise.quantization.selection import PRODUCTS, refusals, select, without_zero_point
 from stridewise.quantization.settings import Settings
 from stridewise.runtime.tuning.offers import channel_axis
 from stridewise.tensor.ranges import parameters, quantized_weights
@@ -190,6 +190,64 @@ def test_products_and_what_leads_to_them_are_selected():
     roots = chosen.tensors
     assert roots["max_pool"] == roots["swish"] == roots["concat"]
     assert not select(graph, chosen.layers).tensors
+
+
+def dense(*, read: bool = False, positive: bool = False) -> Graph:
+    """Return two dense layers with batch norms between concats and activations.
+
+    Args:
+        read: whether a convolution reads the second concat, too.
+        positive: whether all pieces of the concats are results of ReLU.
+    """
+    b, random = Net("dense"), rng(4)
+
+    def conv(x: str, kernel: int) -> str:
+        shape = (4, b.type(x).shape[1], kernel, kernel)
+        w = b.constant(random.standard_normal(shape).astype(F32), "w")
+        return b.op("conv", [x, w], {"pads": (kernel // 2,) * 4})
+
+    def piece(x: str, kernel: int) -> str:
+        return b.op("relu", [conv(x, kernel)]) if positive else conv(x, kernel)
+
+    def normed(x: str) -> str:
+        return b.op("relu", [b.scale(x)])
+
+    first = piece(b.input("x", (1, 3, 8, 8)), 3)
+    second = b.op("concat", [first, piece(normed(first), 1)], {"axis": 1})
+    third = b.op("concat", [second, piece(normed(second), 1)], {"axis": 1})
+    results = [conv(normed(third), 1), *([conv(second, 1)] if read else [])]
+    return b.build([b.op("concat", results, {"axis": 1}, output="y")])
+
+
+def test_concats_before_a_scale_and_shift_have_int8():
+    graph = dense()
+    chosen = select(graph, ())
+    # What is read once more, by a concat, is stored as integers; all pieces have one scale.
+    pieces = {"conv", "conv.1", "conv.2", "concat", "concat.1"}
+    assert pieces <= set(chosen.tensors)
+    (root,) = {chosen.tensors[name] for name in pieces}
+    assert without_zero_point(graph, chosen) == {root}
+    assert not any(name.startswith("scale_shift") for name in chosen.tensors)
+    stored = scheme_of(graph).tensors
+    assert {name for name, item in stored.items() if item.dtype == "int8"} == pieces
+
+
+def test_concats_without_negative_numbers_have_uint8():
+    graph = dense(positive=True)
+    stored = scheme_of(graph).tensors
+    assert {(stored[n].dtype, stored[n].zero_point) for n in ("concat", "concat.1")} == {
+        ("uint8", 0)
+    }
+
+
+def test_concats_that_a_product_reads_have_no_int8():
+    graph = dense(read=True)
+    chosen = select(graph, ())
+    assert not without_zero_point(graph, chosen)
+    # The product demands the concat that it reads, the scale and shift of the other none.
+    assert "concat" in chosen.tensors
+    assert "concat.1" not in chosen.tensors
+    assert all(item.dtype == "uint8" for item in scheme_of(graph).tensors.values())
 
 
 @pytest.mark.parametrize("seed", range(3))

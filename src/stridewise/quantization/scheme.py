@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.graph import Graph, Node
-from stridewise.quantization.selection import PRODUCTS, select
+from stridewise.quantization.selection import PRODUCTS, select, without_zero_point
 from stridewise.quantization.settings import Settings
 from stridewise.runtime.tuning.offers import mean_error
 from stridewise.tensor.ranges import (
@@ -107,8 +107,14 @@ def make_scheme(
     for name, root in chosen.tensors.items():
         own = seen[name].histogram
         shared[root] = own if root not in shared else shared[root].merged(own)
+    signed = without_zero_point(graph, chosen)
     of_root = {
-        root: parameters(item, settings.activations, method, settings.percentile)
+        root: parameters(
+            item,
+            "int8" if root in signed and item.low < 0 else settings.activations,
+            method,
+            settings.percentile,
+        )
         for root, item in shared.items()
     }
     tensors = {name: of_root[root] for name, root in chosen.tensors.items()}

@@ -2,8 +2,14 @@
 
 The demand for integers goes from readers to producers. A convolution or matrix product demands its
 first operand. Operators that keep the range of their operand, and additions and means, demand
-theirs where a reader demands their result. So activations between a product and the next demand
-stay in float, and one step of rounding follows them.
+theirs where a reader demands their result; so does a scale and shift behind a concat. Activations
+between a product and the next demand thus stay in float, and one step of rounding follows them.
+
+OpenVINO 2026.4 limits what a concat may be stored as. It crashes when it compiles a concat with a
+zero point before functions of single elements that lead to another rounding. And it computes wrong
+products where a convolution reads a concat of int8. So a concat before such functions has int8 and
+zero point 0. If a product reads it, too, or another concat of the same scale, it has not, and no
+scale and shift demands it.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from dataclasses import dataclass
 
 from stridewise.graph import Graph, Node
 
-__all__ = ["PRODUCTS", "Selection", "refusals", "select"]
+__all__ = ["PRODUCTS", "Selection", "refusals", "select", "without_zero_point"]
 
 PRODUCTS = ("conv", "conv_transpose", "matmul")
 """Operators with weights. Operand 0 is the activation, 1 the weights, 2 the bias."""
@@ -26,6 +32,13 @@ _KEEPS_RANGE = (
 
 _LINEAR = ("add", "avg_pool", "reduce_mean", "resize")
 """Operators whose results are sums of elements of their operands."""
+
+_AFFINE = ("scale_shift",)
+"""Operators on each channel that no weights take up. They demand their operand if it is a concat:
+in a chain of concats each is read several times, with four bytes an element in float."""
+
+_ARITHMETIC = ("add", "div", "mul", "sub")
+"""With one operand that is no constant, functions of single elements."""
 
 _ACTIVATIONS = ("clip", "relu")
 """Operators between a sum and its rounding; their operands need no rounding of their own."""
@@ -83,7 +96,53 @@ def select(graph: Graph, left: Collection[str]) -> Selection:
         graph: without post-ops.
         left: names of nodes.
     """
-    fixed = {*left, *refusals(graph)}
+    fixed, concats = {*refusals(graph)}, _concats(graph)
+    affine = {
+        node.name: node.inputs[0]
+        for node in graph.nodes
+        if node.op in _AFFINE and node.inputs[0] in concats
+    }
+    whole = _demands(graph, fixed, affine)
+    mixed = _roots_of_products(graph, whole)
+    allowed = {name for name, operand in affine.items() if whole.tensors.get(operand) not in mixed}
+    return _demands(graph, {*fixed, *left}, allowed)
+
+
+def without_zero_point(graph: Graph, chosen: Selection) -> frozenset[str]:
+    """Return the tensors, among those whose scales others have, that need a zero point of 0.
+
+    Args:
+        graph: without post-ops.
+        chosen: what is quantized with nothing left in float.
+    """
+    concats, found = _concats(graph) & chosen.tensors.keys(), set[str]()
+    for node in graph.nodes:
+        others = sum(name not in graph.constants for name in node.inputs)
+        if node.op in (*_AFFINE, *_ACTIVATIONS) or (node.op in _ARITHMETIC and others == 1):
+            found |= {chosen.tensors[name] for name in node.inputs if name in concats}
+    return frozenset(found) - _roots_of_products(graph, chosen)
+
+
+def _concats(graph: Graph) -> frozenset[str]:
+    return frozenset(node.outputs[0] for node in graph.nodes if node.op == "concat")
+
+
+def _roots_of_products(graph: Graph, chosen: Selection) -> frozenset[str]:
+    """Return the tensors that concats have the scale of which products read."""
+    operands = {node.inputs[0] for node in graph.nodes if node.op in PRODUCTS}
+    return frozenset(
+        chosen.tensors[name] for name in operands & _concats(graph) if name in chosen.tensors
+    )
+
+
+def _demands(graph: Graph, fixed: Collection[str], affine: Collection[str]) -> Selection:
+    """Follow the demands from readers to producers.
+
+    Args:
+        graph: the graph.
+        fixed: names of nodes that stay in float.
+        affine: names of the nodes with a scale and a shift that demand their operand.
+    """
     wanted: dict[str, None] = {}
     reached: set[str] = set()
     layers: list[str] = []
@@ -97,7 +156,7 @@ def select(graph: Graph, left: Collection[str]) -> Selection:
     for node in reversed(graph.nodes):
         if node.op in _ACTIVATIONS and node.outputs[0] in wanted:
             reached.add(node.inputs[0])
-        operands = _demanded(graph, node, wanted, reached)
+        operands = _demanded(graph, node, wanted, reached, affine)
         if node.name in fixed or not operands:
             continue
         layers.append(node.name)
@@ -111,7 +170,11 @@ def select(graph: Graph, left: Collection[str]) -> Selection:
 
 
 def _demanded(
-    graph: Graph, node: Node, wanted: Collection[str], reached: Collection[str]
+    graph: Graph,
+    node: Node,
+    wanted: Collection[str],
+    reached: Collection[str],
+    affine: Collection[str],
 ) -> tuple[str, ...]:
     """Return the operands that a node reads as integers.
 
@@ -120,10 +183,13 @@ def _demanded(
         node: the node.
         wanted: tensors that are stored as integers.
         reached: operands of activations whose results are stored as integers.
+        affine: names of the nodes with a scale and a shift that demand their operand.
     """
     if node.op in PRODUCTS:
         return node.inputs[:1]
     result = node.outputs[0]
+    if node.name in affine and (result in wanted or result in reached):
+        return node.inputs[:1]
     is_sum = node.op in _LINEAR and (result in wanted or result in reached)
     if not is_sum and not (node.op in _KEEPS_RANGE and result in wanted):
         return ()

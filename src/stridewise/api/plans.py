@@ -184,7 +184,7 @@ def assert_plan(
     max_gap: float | None = 0.0,
     max_cost_ns: float | None = None,
 ) -> None:
-    """Check in a test of your own that a plan has the properties that you rely on.
+    """Check, in a test, that a plan has some required properties.
 
     Args:
         plan_or_model: the plan, or a compiled model, for its plan.

@@ -147,8 +147,8 @@ class Trainer:
     def nbytes(self) -> int:
         """Bytes of memory that steps use: the arena, packed constants, parameters and states.
 
-        The arena has all activations and gradients at their peak. Arrays of the caller, and the
-        initial values that the graph has, are not counted.
+        The arena holds activations and gradients. Arrays of the caller and the initial values in
+        the graph are not counted.
         """
         return self.model.memory.used
 

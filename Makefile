@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml $(NATIVE)
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-demo: venv ## show what Stridewise does
+demo: venv ## compile ResNet-50, show the plan, check results, compare with other runtimes
 	$(BIN)/python -m examples.demo
 
 test: venv ## run the tests and the examples in docstrings
@@ -58,7 +58,7 @@ test-torch: venv ## install PyTorch and run the tests of its backend
 	$(PYTEST) tests/torch
 
 # Apart from the tests, as they take twice as long under it.
-coverage: venv ## run the tests and say which lines they leave out
+coverage: venv ## run the tests and list the lines that no test runs
 	$(PYTEST) tests src --doctest-modules --cov --cov-report=term
 
 # Most of them use one processor. Their texts come one after the other.
@@ -79,18 +79,18 @@ lint-cpp: venv
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 
 # On a quiet machine: nothing else may run meanwhile. Models measure their kernels first, once.
-performance: venv ## measure limits, rooflines and growth, and put them into docs/performance.md
+performance: venv ## run the benchmarks of docs/performance.md and update the page
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/blocking.py
 	$(BIN)/python benchmarks/performance.py
 
-format: venv ## rewrite sources in the house style
+format: venv ## format the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CPP)
 
-fuzz: venv ## put COUNT mutated model files through the compiler (SEED=0 COUNT=10000)
+fuzz: venv ## compile COUNT mutated model files (SEED=0 COUNT=10000)
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),0) --count $(or $(COUNT),10000)
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),0) --fallback \
 		--count $$(( ($(or $(COUNT),10000) + 4) / 5 ))

@@ -1,4 +1,4 @@
-"""Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast.
+"""Stridewise compiles convolutional networks for CPUs and chooses the format of every tensor.
 
 Names are imported at their first use, because a stored model needs few of the modules.
 """

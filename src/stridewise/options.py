@@ -113,9 +113,9 @@ class Options:
         shapes: shapes of inputs, if the model leaves them open or others are wanted. An extent may
             be a number; a symbol ``"N"``, the same number wherever it appears in a call; a range
             ``"1..16"`` or ``(1, 16)``, both ends included; or a choice ``"1|4|16"`` or
-            ``[1, 4, 16]``; a list of tuples is a choice of whole shapes. A batch, the first extent,
-            between two choices is padded to the larger one if the model computes its items one by
-            one. A plan is for one shape: the least extents of open ones.
+            ``[1, 4, 16]``; a list of tuples is a choice of whole shapes. If the first extent is a
+            batch whose items the model computes independently, a batch between two choices is
+            padded to the larger one. A plan is for one shape: that of the least open extents.
         values: values of inputs, by name. These inputs become constants.
         threads: number of threads that run the model; by default the number that CPUs, their quotas
             and OpenMP's variables allow (``docs/environment.md``).
@@ -125,12 +125,13 @@ class Options:
             ``docs/streams.md``.
         target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
             ``"openvino-gpu"``, or a TOML file that describes a target. All but the first are
-            simulated and have costs of their own, without ``threads``, ``tune`` and ``cache_dir``.
+            simulated: their costs come from the target, and ``threads``, ``tune`` and ``cache_dir``
+            have no effect.
         tune: ``"auto"``, the default, takes costs from the cost cache and predicts others from
             those of similar kernels; see :func:`stridewise.calibrate`. It measures for at most a
             second in all, and only kernels that may change the plan. ``"measure"`` times all
-            kernels that the cost cache lacks; ``compile`` then runs plans and keeps the outcome in
-            the cost cache, and ``plan`` returns the plan of that outcome, if there is one.
+            kernels that the cost cache lacks; ``compile`` then runs plans and keeps the result in
+            the cost cache, and ``plan`` returns the plan of an earlier result, if there is one.
             ``"model"`` estimates all costs and uses no cache. For a model with open shapes, the
             first shape is tuned.
         tune_seconds: time limit of ``tune="measure"`` in seconds, above 0; 30 by default. Costs of
@@ -138,10 +139,10 @@ class Options:
         cache_dir: folder of the cost cache; the default is the user's cache folder.
         origins: for some inputs, the meaning of their axes in the model's own order, if operators
             do not define it: ``{"x": "NHWC"}``. A contradiction to an operator is an error.
-        input_formats: for some inputs, the formats that the caller can give them in, by any name:
-            ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, ``Plan.input_formats`` says which, and
+        input_formats: for some inputs, the formats in which the caller can give them, by any name:
+            ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, which is in ``Plan.input_formats``;
             arrays then have its storage shape. By default inputs are in the model's own order.
-        output_formats: likewise, the formats that the caller can use outputs in.
+        output_formats: likewise, the formats in which the caller can take outputs.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         accuracy: ``"fast"``, the default, or ``"exact"`` to exclude Winograd convolution, which has
@@ -149,10 +150,11 @@ class Options:
         dtype: ``"model"`` computes quantized tensors by kernels on integers and all others in their
             own type; ``"float32"`` computes quantized tensors in float32; ``"bfloat16"`` also
             allows float32 tensors to be stored as bfloat16. Each applies where it is not slower.
-            ``"auto"`` stores tensors as bfloat16, and with ``calibration`` as integers of 8 bits,
-            within ``max_error``: the plan is the fastest whose predicted error is below it, and its
-            error on data is checked. Plans of one precision that keep the limit are timed against
-            it, and the fastest is used. See ``docs/precision.md``. Default: ``"model"``.
+            ``"auto"`` stores tensors as bfloat16, and with ``calibration`` also as integers of 8
+            bits, within ``max_error``: the plan is the fastest whose predicted error is below that
+            limit, and its error is checked on samples. It is timed beside plans of a single element
+            type within the limit, and the fastest is used. See ``docs/precision.md``. Default:
+            ``"model"``.
         max_error: with ``dtype="auto"``, the limit on the relative error of the outputs: the norm
             of the difference to float32 over the norm of the float32 result. Default: 0.01.
         calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. The
@@ -164,19 +166,20 @@ class Options:
             number.
         fallback: whether ONNX Runtime may compute nodes that Stridewise has no operator for; True
             by default.
-        keep_parameters: whether the parameters of a graph stay mutable (``model.parameters``); by
-            default they become constants.
+        keep_parameters: whether the parameters of a graph can be changed after compiling
+            (``model.parameters``); by default they become constants.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again.
             Nothing is decided or timed then; ``tune`` and the formats have no effect.
         max_programs: number of shapes for which a :class:`DynamicModel` keeps a program; 8 by
             default.
-        max_program_nbytes: bytes that these programs may take, weights and arenas; by default only
-            their number is limited.
+        max_program_nbytes: limit on the bytes of the weights and arenas of these programs; by
+            default only their number is limited.
         later: how a :class:`DynamicModel` plans shapes after the first: ``"follow"``, the default,
-            decides as for the first shape and times nothing; ``"tune"`` tunes each like the first.
-        store_limit: bytes that stored compiled models may take beside the cost cache. A model that
-            was tuned for one shape is stored there and found by the next process. The default is
-            4 GiB; 0 neither uses nor stores any. See ``docs/environment.md``.
+            reuses the decisions for the first shape and times nothing; ``"tune"`` tunes each shape
+            like the first.
+        store_limit: limit on the bytes of the stored models beside the cost cache. A tuned model is
+            stored there, and the next process loads it. The default is 4 GiB; with 0 no model is
+            stored or loaded. See ``docs/environment.md``.
         verify: whether a stored model runs once before it is first used since the machine was
             started, to compare its outputs for seeded inputs with those that were stored with it.
             If they differ, the model is compiled again, with a warning in the log. Default: True.

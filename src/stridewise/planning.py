@@ -50,10 +50,11 @@ _CLOSING_S = 10.0
 
 
 class Plan(PlanData):
-    """Everything that was decided about a graph.
+    """All decisions about the storage and the kernels of a graph.
 
     Attributes:
-        name: ``"planned"`` for the cheapest plan, that of a uniform one, or what was pinned.
+        name: ``"planned"`` for the cheapest plan, the name of a uniform plan, or the formats that
+            the caller fixed.
         graph: the derived graph.
         target: what it was planned for.
         machine: what the costs hold for.
@@ -63,13 +64,13 @@ class Plan(PlanData):
         lower_bound_ns: no plan over these candidates and costs is faster.
         refusals: formats and kernels that were not offered, and why.
         derived: the Origin of every tensor, and the reasons.
-        comparisons: the cheapest plan, and the cheapest in one format each.
+        comparisons: the cheapest plan, and the cheapest uniform plan for each kind of format.
         input_formats: the format that the caller gives each input in.
         output_formats: the format that the caller gets each output in.
-        terms: the formulation: all candidates and reorders, to answer other questions.
+        terms: the formulation, that is, all candidates and reorders; :meth:`why` and others use it.
         pins: tensors whose formats were given; see :meth:`what_if`.
         notes: remarks, such as that costs were measured on another machine.
-        split: the graph is that of a part of the caller's batch, and runs once for each.
+        split: how the caller's batch is divided into parts; the graph is that of one part.
         repeats: nodes that run a second time to save memory, with the nodes that they repeat.
         points: computes :meth:`front`; None for a plan without one.
     """
@@ -197,7 +198,7 @@ class Plan(PlanData):
     def uniform(self, kind: str) -> Plan:
         """Return the cheapest plan, by the same costs, with all tensors in one kind of format.
 
-        Tensors that have no format of the kind are stored as suits best.
+        Tensors that have no format of the kind may have any format.
 
         Args:
             kind: ``"plain"``, ``"channels-last"``, ``"blocked"``, or another kind of the target.
@@ -214,10 +215,10 @@ class Plan(PlanData):
     def front(self) -> tuple[Point, ...]:
         """Return predicted time against memory of a training step, the least memory first.
 
-        Each point is what its ``nbytes`` as ``memory_limit`` of :class:`stridewise.Trainer` give:
-        to need less memory, a step computes values again for its backward part. There are no
-        points of graphs that no run changes, nor of plans under pins. The first call plans the
-        step several times.
+        ``memory_limit=point.nbytes`` of :class:`stridewise.Trainer` gives the plan of a point. To
+        need less memory, a step computes values again for its backward part. Graphs without updates
+        and plans with formats that the caller fixed have no points. The first call plans the step
+        several times.
         """
         return self.points() if self.points is not None else ()
 
@@ -253,11 +254,11 @@ class Plan(PlanData):
         return PlanRecord.of(self).to_json()
 
     def to_dot(self) -> str:
-        """Return the plan as a drawing for Graphviz: a color a format, reorders marked."""
+        """Return the plan as a drawing for Graphviz, with a color for each format."""
         return to_dot(self)
 
     def to_html(self) -> str:
-        """Return the plan as a page in HTML of its own and whole, for any browser."""
+        """Return the plan as one HTML page without external resources."""
         from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
 
         return to_html(self)

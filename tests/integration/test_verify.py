@@ -80,7 +80,7 @@ def test_weights_that_no_file_has() -> None:
     assert str(raised.value) == (
         "model 'small': expected its weights, to compute what it should give, found none, as "
         "packed ones have taken their place, and no file to read them from; compile with "
-        "keep_originals=True, or verify what the model is compiled from"
+        "keep_originals=True, or verify the model file or graph instead"
     )
 
 

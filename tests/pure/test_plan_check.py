@@ -73,7 +73,7 @@ def test_everything_that_does_not_hold_is_named_at_once():
             "  reorders: expected at most 1, found 2: x (NCHW -> nChw16c), y (nChw16c -> NCHW)",
             "  bytes moved: expected at most 5000, found 9216: reorder x (4608), reorder y (4608)",
             "  tensor 'y': expected NHWC, found nChw16c",
-            "  plan of 'g': expected the name of a tensor or node, found 'z'; there are x, y, c",
+            "  plan of 'g': expected the name of a tensor or node, found 'z'; known: x, y, c",
             "  gap: expected at most 25.00%, found 50.00%",
             "  cost: expected at most 2.0 ns, found 3.0 ns",
         ]

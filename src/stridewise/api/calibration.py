@@ -24,8 +24,8 @@ def calibrate(
 ) -> Calibration:
     """Measure kernels of many families and sizes, from which ``tune="auto"`` predicts all others.
 
-    Once per machine and number of threads is enough. Everything that ``compile`` measures also
-    counts. Another calibration adds samples; the plans of ``tune="auto"`` are then decided again.
+    Once per machine and number of threads is enough. Kernels that ``compile`` measures are used as
+    well. A further calibration adds samples; models with ``tune="auto"`` are then planned again.
     See ``docs/calibration.md``.
 
     Args:

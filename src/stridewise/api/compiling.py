@@ -91,12 +91,12 @@ def compile(  # noqa: A001
     For a PyTorch module it is a :class:`ModuleModel`, which takes and gives PyTorch tensors and has
     one of these as ``model``.
 
-    With ``tune="auto"`` costs are predicted, and those in doubt measured, for at most a second.
-    With ``tune="measure"`` the plan is run, its costs are corrected by the times of kernels in
-    place, and the graph is planned again until the plan stays the same. Uniform plans that are not
-    much slower by their costs run against it, and one that is clearly faster replaces it. A batch
-    of several items runs in parts if that is faster (``Plan.split``). The cost cache keeps the
-    outcome. With ``plan``, its decisions are used as they are, and nothing is timed.
+    With ``tune="auto"`` costs are predicted, and uncertain ones are measured, for at most a second.
+    With ``tune="measure"`` the plan runs, its costs are corrected by the times of kernels in these
+    runs, and the graph is planned again until the plan does not change. Uniform plans whose cost is
+    not much higher run as well; of the fastest plans, the one with the fewest reorders is used. A
+    batch of several items runs in parts if that is faster (``Plan.split``). The cost cache keeps
+    the outcome. With ``plan``, its decisions are used as they are, and nothing is timed.
 
     Plans for other targets, with ``plan``, or with formats of inputs and outputs are for one shape,
     as for :func:`plan`.

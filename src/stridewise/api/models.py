@@ -46,7 +46,7 @@ def load(
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
         training: whether the graph is for :class:`~stridewise.Trainer`. Batch norms in training
             mode then keep running statistics, as those of PyTorch do, and dropout may be active.
-            Only ONNX models are read so.
+            Only for ONNX models.
 
     Raises:
         ModelError: the model is damaged.
@@ -81,8 +81,8 @@ def capability(
 ) -> Capability:
     """Return which nodes of a model run natively, and which in ONNX Runtime and why.
 
-    ONNX Runtime need not be installed for this; where it is, it tells the types of results of
-    operators that only it knows.
+    ONNX Runtime need not be installed for this. If it is, it infers the result types of operators
+    that neither Stridewise nor ONNX defines.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
@@ -162,10 +162,10 @@ def _frozen(graph: Graph) -> Graph:
 def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) -> None:
     """Write a plan as an ONNX model for viewers like Netron.
 
-    The nodes are those of the planned graph, and every reorder is a node of its own on the edge
-    that it sits on. Metadata name the kernel, formats and cost of each node, Origin and Storage of
-    each value, and machine, target and proof of the whole. Runtimes that take local functions can
-    run the file, and get what the model gives.
+    The nodes are those of the planned graph, and every reorder is a node of its own between
+    producer and reader. Metadata name the kernel, formats and cost of each node, Origin and Storage
+    of each value, and machine, target and proof of the whole. Runtimes that support local functions
+    can run the file, with the results of the model.
 
     Args:
         plan: what to show.

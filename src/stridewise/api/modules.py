@@ -25,10 +25,10 @@ Array = NDArray[Any]
 class ModuleModel(Model):
     """A compiled module: PyTorch tensors in, PyTorch tensors out, in the structure of the module.
 
-    Inputs are read where they are if they are stored as the example inputs were; others are copied.
+    Inputs that are stored like the example inputs are read without a copy; others are copied.
     Results are stored as those of the exported program, and belong to the caller. Inputs that need
-    gradients are detached. All other questions, such as ``memory``, ``trace`` and ``report_html``,
-    are those of ``model``.
+    gradients are detached. All other attributes and methods, such as ``memory``, ``trace`` and
+    ``report_html``, are those of ``model``.
 
     Attributes:
         model: the compiled model, which takes and gives arrays.

@@ -149,8 +149,8 @@ def load_plan(
 ) -> Plan:
     """Return the plan in a file that :meth:`stridewise.Plan.save` wrote, for its model.
 
-    The model is needed, as files hold decisions and costs, and neither graph nor weights. Nothing
-    is measured. A plan that was made for another machine says so in ``Plan.notes``.
+    The model is needed, because files hold decisions and costs, but neither graph nor weights.
+    Nothing is measured. If the plan was made for another machine, ``Plan.notes`` says so.
 
     Args:
         path: the plan file.
@@ -184,7 +184,7 @@ def assert_plan(
     max_gap: float | None = 0.0,
     max_cost_ns: float | None = None,
 ) -> None:
-    """Check in a test of your own that a plan has the properties that you rely on.
+    """Check, in a test, that a plan has some required properties.
 
     Args:
         plan_or_model: the plan, or a compiled model, for its plan.

@@ -56,8 +56,8 @@ class Trainer:
     the weights of layers are trained; its batch norms are a scale and a shift, which are trained,
     too.
 
-    Threads may share a trainer: steps run one after the other, and what is read is that of a whole
-    step.
+    Threads may share a trainer: steps run one after the other, and no method sees the state of a
+    partial step.
 
     Attributes:
         model: the compiled step; its program and plan can be printed.
@@ -147,8 +147,8 @@ class Trainer:
     def nbytes(self) -> int:
         """Bytes of memory that steps use: the arena, packed constants, parameters and states.
 
-        The arena has all activations and gradients at their peak. Arrays of the caller, and the
-        initial values that the graph has, are not counted.
+        The arena holds activations and gradients. Arrays of the caller and the initial values in
+        the graph are not counted.
         """
         return self.model.memory.used
 
@@ -173,9 +173,10 @@ class Trainer:
         Args:
             x: the input, float32 with a batch of ``accumulate`` times the graph's; for a graph of
                 several inputs, arrays by name.
-            labels: what the prediction should be. For ``"softmax_cross_entropy"``: classes,
-                integers of the prediction's shape [N, K, ...] without its second axis, or shares
-                of classes, float32 of that shape. Else float32 of the prediction's shape.
+            labels: the target of the prediction. For ``"softmax_cross_entropy"``: classes, integers
+                of the prediction's shape [N, K, ...] without its second axis, or probabilities of
+                classes, float32 of the prediction's shape. For other losses: float32 of the
+                prediction's shape.
 
         Raises:
             InputError: an array does not fit, or is not finite.
@@ -291,7 +292,7 @@ class Trainer:
             return {**learned, **self.model.states, _STEP: np.array(self.steps)}
 
     def load_state_dict(self, arrays: Mapping[str, ArrayLike]) -> None:
-        """Take over what :meth:`state_dict` returned; nothing is changed if something is missing.
+        """Restore what :meth:`state_dict` returned; nothing is changed if something is missing.
 
         Raises:
             InputError: a value is no array.

@@ -169,7 +169,7 @@ def _graph(model: CompiledModel, source: Source) -> Graph:
             f"model {graph.name!r}",
             expected="its weights, to compute what it should give",
             found="none, as packed ones have taken their place, and no file to read them from",
-            fix="compile with keep_originals=True, or verify what the model is compiled from",
+            fix="compile with keep_originals=True, or verify the model file or graph instead",
         )
     shapes = {name: graph.values[name].shape for name in graph.inputs}
     return _read(source, source.path, shapes)

@@ -398,7 +398,7 @@ _OPTIONS = (
         show_default=True,
         help="model uses integer kernels for quantized tensors; float32 computes them in float32; "
         "bfloat16 also allows float32 tensors to be stored as bfloat16 where that is not slower; "
-        "auto does so within --max-error.",
+        "auto chooses types so that the error is within --max-error.",
     ),
     click.option(
         "--max-error",

@@ -157,7 +157,7 @@ _OPTIONS = (
         type=click.IntRange(1),
         default=10,
         show_default=True,
-        help="Print the mean loss each time after so many steps.",
+        help="Number of steps between printed losses; each is the mean over these steps.",
     ),
     click.option(
         "--checkpoint",

@@ -20,7 +20,7 @@ __all__ = ["verify"]
     type=click.Choice(["reference", "onnxruntime"]),
     default="reference",
     show_default=True,
-    help="The NumPy reference for every tensor, or ONNX Runtime for the outputs.",
+    help="Compare every tensor with the NumPy reference, or the outputs with ONNX Runtime.",
 )
 @click.option(
     "--input", "given", multiple=True, metavar="NAME=FILE.npy", help="Array for an input."

@@ -102,7 +102,7 @@ def _nodes(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Which nodes of a model are native, which are not and why, and what runs together.
+    """Which nodes of a model are native, why the others are not, and which nodes run together.
 
     Attributes:
         model: the model's name.

@@ -69,9 +69,10 @@ class Statistics(TypedDict, total=False):
 class GraphBuilder(NodeBuilder):
     """Builds graphs, node by node or by layers; values are referred to by name.
 
-    Parameters that are not given are drawn (weights, normal after He et al. 2015) or neutral
-    (biases, statistics). Draws depend on the seed and on the order of the calls alone, so builders
-    of either data format make the same model. Convolution weights are OIHW whatever the format.
+    Weights that are not given are random (normal, He et al. 2015); biases and statistics that are
+    not given have no effect (0, or 1 for scales). Random numbers depend only on the seed and on the
+    order of the calls, so builders with either data format make the same model. Convolution weights
+    are always OIHW.
 
     >>> b = GraphBuilder("tiny", data_format="NHWC")
     >>> x = b.input("x", (1, 8, 8, 3))
@@ -272,10 +273,11 @@ class GraphBuilder(NodeBuilder):
         name: str = "",
         **statistics: Unpack[Statistics],
     ) -> str:
-        """Add a batch norm with known statistics: one multiplication and one addition a channel.
+        """Add a batch norm with known statistics: a scale and a shift for each channel.
 
-        In training it has the statistics of the batch, and each run moves the running ones towards
-        them. The running variance is divided by one less than the elements of a channel.
+        With ``training=True`` it uses the statistics of the batch, and each run updates the running
+        statistics. The running variance is the unbiased one: its divisor is the number of elements
+        of a channel minus 1.
 
         Args:
             x: a feature map, or a matrix [N, C].

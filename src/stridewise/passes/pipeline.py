@@ -73,13 +73,13 @@ class Pass:
 _IMPORTED = (
     Pass(
         "name_grids",
-        "rounds tensors to the grids that `quantize_linear` names (quantized models)",
+        "rounds tensors to the grids that `quantize_linear` defines (quantized models)",
         name_grids,
     ),
     Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
     Pass(
         "place_indices",
-        "writes reading and writing by known indices as slices, or by rows along one axis",
+        "replaces gathers and scatters with constant indices by slices or copies of rows",
         place_indices,
     ),
     Pass(
@@ -90,7 +90,7 @@ _IMPORTED = (
     ),
     Pass(
         "skip_integers",
-        "keeps values as floats if they are converted to integers and back (quantized models)",
+        "removes conversions of values to integers and back (quantized models)",
         skip_integers,
     ),
     Pass(
@@ -114,7 +114,7 @@ _RECOGNIZED = (
     ),
     Pass(
         "part_axes",
-        "transposes feature maps instead of tokens, whose axes are merged",
+        "transposes feature maps instead of the tokens that are made by merging their axes",
         part_axes,
     ),
     Pass("sink_transposes", "moves transposes down until they cancel", sink_transposes),
@@ -123,15 +123,19 @@ _RECOGNIZED = (
         "joins activations that exporters write as several nodes",
         recognize_activations,
     ),
-    Pass("unstack", "reduces over a few stacked tensors without stacking them", unstack),
+    Pass(
+        "unstack",
+        "replaces a reduction over a few stacked tensors by elementwise operators on them",
+        unstack,
+    ),
     Pass(
         "sink_reshapes",
-        "moves reshapes down past elementwise operators, which earlier kernels then compute",
+        "moves reshapes down past elementwise operators, so that earlier kernels can compute these",
         sink_reshapes,
     ),
     Pass(
         "nest_concats",
-        "lets concatenations read earlier ones of the same tensors instead of their parts",
+        "lets a concatenation read the result of an earlier one instead of that one's operands",
         nest_concats,
     ),
 )
@@ -150,17 +154,17 @@ _FOLDED = (
     ),
     Pass(
         "hoist_factors",
-        "moves factors of results into the weights that the results are computed from",
+        "multiplies the weights of a product by a constant factor of its result",
         hoist_factors,
     ),
     Pass(
         "fold_pad",
-        "lets convolutions and poolings do the padding of a `Pad` before them",
+        "adds the padding of a `Pad` to that of the convolution or pooling after it",
         fold_pad,
     ),
     Pass(
         "merge_branches",
-        "merges convolutions and scales of one value whose results are added",
+        "merges convolutions and scales that read one value and whose results are added",
         merge_branches,
     ),
     Pass(
@@ -182,7 +186,7 @@ def _fused(ability: Ability) -> tuple[Pass, ...]:
     return (
         Pass(
             "tabulate",
-            "replaces functions of one quantized tensor by a table of their results",
+            "replaces a function of one quantized tensor by a lookup table of its results",
             partial(tabulate, ability=ability),
             needs="which expressions a kernel computes",
         ),
@@ -223,31 +227,32 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
     freeze = partial(freeze_parameters, keep_parameters=keep_parameters)
     store = Pass(
         "store_parameters",
-        "stores kept parameters in plain formats if nodes read them as data",
+        "stores mutable parameters in plain formats if nodes read them as data",
         store_parameters,
     )
     return (
         Pass(
             "freeze_parameters",
-            "turns parameters, and states that no update writes, into constants",
+            "turns parameters and states without an update into constants",
             freeze,
         ),
         *_IMPORTED,
         Pass(
             "split_resize",
-            "writes a resize that no kernel computes as one matrix product per axis",
+            "replaces a resize that no kernel computes by one matrix product per axis",
             partial(split_resize, ability=ability),
             needs="which resizes a kernel computes",
         ),
         *_RECOGNIZED,
         Pass(
             "merge_groups",
-            "merges convolutions of slices of channels into one with groups",
+            "merges convolutions of slices of channels into one convolution with groups",
             merge_groups,
         ),
         Pass(
             "sink_concats",
-            "moves concatenations down past scales and activations, which kernels then compute",
+            "moves concatenations down past scales and activations, so that earlier kernels "
+            "can compute these",
             partial(sink_concats, ability=ability),
             needs="which post-ops a kernel takes",
         ),
@@ -256,7 +261,7 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
         Pass("remove_dead", "removes nodes and constants that no output needs", remove_dead),
         Pass(
             "hoist_updates",
-            "computes updates, and stores results in the caller's order, as soon as they are known",
+            "computes updates, and stores outputs in the caller's order, as early as possible",
             hoist_updates,
         ),
         *((store,) if keep_parameters else ()),

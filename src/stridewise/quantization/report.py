@@ -43,7 +43,8 @@ class Quantized:
     Attributes:
         graph: with nodes ``quantize_linear`` and ``dequantize_linear``.
         error: relative error of the outputs against the float model, on the samples that were kept
-            for this; predicted in float, so results of integer kernels may differ by a step.
+            for this; simulated in float32; results of integer kernels may differ by one step of the
+            quantization.
         method: how ranges were chosen.
         is_equalized: whether channels of neighboring layers were equalized.
         is_corrected: whether biases make up for the mean error of weights.

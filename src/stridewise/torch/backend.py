@@ -34,15 +34,15 @@ def backend(
     """Compile a graph; ``torch.compile(model, backend="stridewise")`` calls this.
 
     A graph for inference, under ``torch.no_grad()`` or ``torch.inference_mode()``, has its weights
-    packed. A graph that needs gradients becomes a forward and a backward, which read the parameters
-    where PyTorch has them.
+    packed. A graph that needs gradients becomes a forward and a backward program, which read the
+    parameters from PyTorch's memory.
 
     Args:
-        module: the captured graph, float32 for native operators.
+        module: the captured graph. Operators without a native kernel run in PyTorch.
         example_inputs: its inputs, with their shapes.
         mode: of ``torch.compile``; ``"max-autotune"`` measures kernels.
-        options: ``threads``, ``accuracy``, ``memory_limit``, ``fallback``, ``tune`` and
-            ``max_programs``; see :class:`Options`.
+        options: ``threads``, ``accuracy``, ``dtype``, ``max_error``, ``memory_limit``,
+            ``fallback``, ``tune`` and ``max_programs``; see :class:`Options`.
 
     Raises:
         InputError: an option is unknown or has a wrong value.

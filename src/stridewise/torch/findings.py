@@ -58,10 +58,10 @@ class Finding:
         where: the operator.
         problem: what happens there.
         fix: what to change.
-        patch: the line of the program and what to write instead; a run with that change kept
-            channels-last there, and gave the same results.
-        milliseconds: what it costs each time, measured: to store the result channels-last again,
-            and the copy itself if it is one; None if the run ended there.
+        patch: the line of the program and its replacement. It was tested: a run with that change
+            kept channels-last there and gave the same results.
+        milliseconds: measured cost in each run: the time to store the result channels-last again,
+            plus the time of the copy if the finding is a copy; None if the run ended there.
     """
 
     where: OperatorLayout

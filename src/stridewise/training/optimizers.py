@@ -88,10 +88,11 @@ class SGD:
 
     Attributes:
         lr: learning rate, or a function from the number of steps done so far to it.
-        momentum: share of the last step in the next one; 0 needs no states.
-        nesterov: whether the gradient is taken at the place that the momentum leads to.
+        momentum: factor of the previous step in the next one; with 0 no states are kept.
+        nesterov: whether Nesterov momentum is used.
         weight_decay: multiple of the parameter that is added to its gradient.
-        dampening: share of the gradient that the momentum leaves out, except in the first step.
+        dampening: the gradient enters the momentum with the factor ``1 - dampening``, except in the
+            first step.
 
     Raises:
         InputError: a number is out of range, or ``nesterov`` has dampening or no momentum.
@@ -149,7 +150,8 @@ class AdamW:
         lr: learning rate, or a function from the number of steps done so far to it.
         betas: decay of the means of gradients and of their squares, per step.
         epsilon: added to the root of the mean square.
-        weight_decay: share of the parameter, times the learning rate, that each step takes away.
+        weight_decay: in each step, the parameter is reduced by itself times this number and the
+            learning rate.
 
     Raises:
         InputError: a number is out of range.

@@ -113,7 +113,7 @@ def _check_tensors(graph: Graph, target: Target) -> None:
                     f"{where}, tensor {name!r}",
                     expected="a tensor with elements",
                     found=str(value.type),
-                    fix="give larger shapes, or leave out what is computed of nothing",
+                    fix="give larger shapes, or leave out nodes whose operands are empty",
                 )
             _check_size(where, value)
     for name in graph.inputs:

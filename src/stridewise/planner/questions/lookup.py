@@ -69,7 +69,7 @@ def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError
     few = ", ".join(everyone) if len(everyone) <= 6 else ""
     fix = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
     if not fix and few:
-        fix = f"there are {few}"
+        fix = f"known: {few}"
     return PlanError.at(where, expected=what, found=repr(name), fix=fix)
 
 
@@ -100,7 +100,7 @@ def find_tensor(plan: PlanData, name: str) -> str:
             where,
             expected="a tensor that is computed",
             found=f"the constant {name!r}",
-            fix="constants are packed at compilation, each as its reader wants it",
+            fix="constants are packed in the format that their kernel needs",
         )
     if name in graph.values:
         return name

@@ -390,8 +390,8 @@ def reorder(  # noqa: PLR0913 (all but three have a default)
 
     Returns:
         ``out``, or a NumPy array of the destination's storage shape. Padding is zero. For a PyTorch
-        tensor it is one, too: of the logical shape in a plain format, which its strides then tell,
-        and else of the storage shape.
+        tensor the result is a PyTorch tensor: in a plain format it has the logical shape and the
+        strides of the format, otherwise the storage shape.
 
     Raises:
         FormatError: a format is unknown, the array is not in the format, the two do not describe

@@ -36,7 +36,7 @@ Seen = Callable[[StoredTensor], object]
 
 
 class SimulatedModel(Model):
-    """A model planned for a target of formats, executed element by element in effect.
+    """A model planned for another machine, executed with NumPy in the planned formats.
 
     >>> import numpy as np
     >>> import stridewise as sw
@@ -143,7 +143,7 @@ class SimulatedModel(Model):
         )
 
     def trace(self, inputs: Mapping[str, Any], callback: Seen) -> dict[str, Array]:
-        """Run, and show every stored tensor as soon as it is there.
+        """Run, and pass every stored tensor to a callback as soon as it is complete.
 
         Args:
             inputs: arrays by name.

@@ -71,8 +71,8 @@ class Calibration:
         machine: what was calibrated.
         measured: number of kernels that were measured now.
         seconds: time that this took.
-        disturbed: how many of these kernels had to wait for processors that ran other work, also
-            when they were measured again.
+        disturbed: number of these kernels whose threads had to wait for processors in all
+            measurements, because other work ran.
         rates: all families of which samples exist.
     """
 
@@ -84,7 +84,7 @@ class Calibration:
 
     @property
     def warning(self) -> str:
-        """What other work on the machine did to the calibration; "" if there was hardly any."""
+        """A warning if other work disturbed the calibration; "" otherwise."""
         share = self.disturbed / max(1, self.measured)
         if share <= _BEARABLE:
             return ""

@@ -24,7 +24,7 @@ _ORDER: tuple[Verdict, ...] = ("ok", "follows", "differs")
 
 @dataclass(frozen=True, slots=True)
 class VerificationRow:
-    """One stored tensor of a run, beside what it should be.
+    """The comparison of one stored tensor of a run with the correct result.
 
     Errors and tolerances are norms of differences over the norm of the right result; absolute ones
     where that is 0, and the part of the elements that differ for integers and booleans.
@@ -35,16 +35,17 @@ class VerificationRow:
             plain run.
         kernel: how, as a plan calls it: ``"direct, blocked [jit:avx2]"``.
         format: how it is stored.
-        relative_error: of the whole tensor, against the whole reference; errors of the nodes before
-            are in it.
-        tolerance: what their conditioning explains of that.
-        largest_error: largest absolute difference to what the node should make of the operands that
-            it had.
-        local_error: relative error to that, in the slice where it is largest for its tolerance.
-        local_tolerance: what a correct kernel may have there.
-        where: that slice, or what else is wrong; "" for the whole tensor.
-        verdict: ``"ok"``; ``"differs"`` where the error begins; ``"follows"`` where the tensor is
-            right for the operands of its node, and these explain that the whole is not.
+        relative_error: of the whole tensor against the reference of the whole model; it includes
+            errors of earlier nodes.
+        tolerance: the part of that error that the earlier nodes and their conditioning explain.
+        largest_error: largest absolute difference from the correct result for the stored operands
+            of the node.
+        local_error: relative error against the same result, in the slice where it is largest
+            relative to its tolerance.
+        local_tolerance: the error that a correct kernel may have in that slice.
+        where: that slice, or another defect; "" for the whole tensor.
+        verdict: ``"ok"``; ``"differs"`` if the node computes a wrong result; ``"follows"`` if the
+            tensor differs from the reference only because the operands of its node do.
     """
 
     name: str
@@ -61,7 +62,7 @@ class VerificationRow:
 
     @property
     def badness(self) -> tuple[int, float, float]:
-        """What sorts rows: the verdict, then how much of its tolerances an error takes."""
+        """Key that sorts rows: the verdict, then the largest ratio of an error to its tolerance."""
         local = self.local_error / (self.local_tolerance or 1e-300)
         return _ORDER.index(self.verdict), local, self.relative_error / (self.tolerance or 1e-300)
 
@@ -75,7 +76,7 @@ class VerificationRow:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """A compiled model beside an evaluation that knows nothing of kernels and formats.
+    """A comparison of a compiled model with an evaluation without its kernels and formats.
 
     Attributes:
         model: its name.
@@ -97,16 +98,16 @@ class Verification:
 
     @property
     def first(self) -> VerificationRow | None:
-        """The first tensor that its node does not make as it should; None where all are right."""
+        """The first tensor that its node computes wrongly; None if there is none."""
         return next((row for row in self.rows if row.verdict == "differs"), None)
 
     @property
     def ok(self) -> bool:
-        """Whether every tensor is what it should be for the operands that its node had."""
+        """Whether every tensor is correct for the operands of its node."""
         return self.first is None
 
     def check(self) -> None:
-        """Do nothing where all tensors are right.
+        """Raise an error if a tensor is wrong.
 
         Raises:
             VerificationError: one is not; the message names the first, its node and its kernel.

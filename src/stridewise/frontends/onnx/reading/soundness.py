@@ -198,5 +198,5 @@ def _unfolded(bodies: dict[_Key, _Body], where: str) -> dict[_Key, int]:
 def _unsound(where: str, key: _Key, expected: str, found: str) -> ModelError:
     domain, name, _ = key
     place = f"{where}, function {name!r} of domain {domain!r}"
-    fix = "inline the functions before, with onnx.inliner"
+    fix = "inline the functions first, with onnx.inliner"
     return ModelError.at(place, expected=expected, found=found, fix=fix)

@@ -201,5 +201,5 @@ def _not_inlined(model: onnx.ModelProto, where: str, reason: str) -> ModelError:
         where,
         expected="local functions that can be inlined",
         found=f"{functions} ({reason})",
-        fix="inline the functions before, with onnx.inliner",
+        fix="inline the functions first, with onnx.inliner",
     )

@@ -20,7 +20,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # One thread for NumPy's own products: each process of a run has its processor, and threads that wait
 # for work would take it from the others.
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'

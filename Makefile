@@ -15,9 +15,12 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
 	2>/dev/null && echo $$python && break; done)
 
+# Tests start hundreds of processes, which load compiled modules in half the time.
+export PYTHONDONTWRITEBYTECODE :=
+
 # One thread for NumPy's own products: each process of a run has its processor, and threads that wait
 # for work would take it from the others.
-PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --dist=worksteal
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'

@@ -11,12 +11,13 @@ from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes import Pass, Simplified
+from stridewise.planner import Derived, derive
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.onednn.target import ABILITY
 
 from .networks import F32, rng
 
-__all__ = ["PASSES", "assert_same", "simplify"]
+__all__ = ["PASSES", "assert_same", "derived", "simplify"]
 
 PASSES = passes.passes_for(ABILITY)
 
@@ -34,3 +35,14 @@ def assert_same(before: Graph, after: Graph, tolerance: float = 0.0) -> None:
 
 def simplify(graph: Graph, chosen: Sequence[Pass] = PASSES, *, check: bool = False) -> Simplified:
     return passes.simplify(graph, chosen, check=check)
+
+
+_LAST: dict[int, tuple[Graph, Derived]] = {}
+
+
+def derived(graph: Graph) -> Derived:
+    """Return the simplified graph with its origins; the last one is kept for further plans."""
+    if id(graph) not in _LAST:
+        _LAST.clear()
+        _LAST[id(graph)] = graph, derive(simplify(graph, check=True).graph)
+    return _LAST[id(graph)][1]

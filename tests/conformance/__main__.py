@@ -19,7 +19,7 @@ arguments = parser.parse_args()
 
 native = run(Native)
 faults = unexplained(native.values())
-results = collect(native, run(Fallback))
+results = collect(native, run(Fallback, native=native))
 text = render(results)
 print(", ".join(f"{count} {name}" for name, count in results.totals.items()))
 print(f"{len(faults)} fail without an excuse")

@@ -24,6 +24,8 @@ from onnx import ModelProto
 from onnx.backend import base
 from onnx.backend.test.runner import Runner
 
+from stridewise.errors import StridewiseError
+from stridewise.frontends.registry import open_model
 from stridewise.onnx_backend import Backend, BackendRep
 
 __all__ = ["Fallback", "Native", "OnnxRuntime", "Outcome", "run"]
@@ -100,6 +102,9 @@ class OnnxRuntime(base.Backend):
         return device == "CPU"
 
 
+_NOTHING: Mapping[str, Outcome] = MappingProxyType({})
+
+
 @contextmanager
 def _quiet() -> Generator[None]:
     """Silence all warnings except those of Stridewise, which are errors.
@@ -145,12 +150,18 @@ def _tests() -> Mapping[str, Callable[[], None]]:
     }
 
 
-def run(backend: type[base.Backend], only: Container[str] | None = None) -> dict[str, Outcome]:
+def run(
+    backend: type[base.Backend],
+    only: Container[str] | None = None,
+    native: Mapping[str, Outcome] = _NOTHING,
+) -> dict[str, Outcome]:
     """Run tests and return what became of each, by name.
 
     Args:
         backend: what runs them.
         only: names of tests; None for the whole suite.
+        native: outcomes of :class:`Native`, for :class:`Fallback`. Tests that pass there are not
+            run again if the fallback changes nothing about their models.
     """
     models, ready = _Chosen.models, _Chosen.ready
     found: dict[str, Outcome] = {}
@@ -163,6 +174,9 @@ def run(backend: type[base.Backend], only: Container[str] | None = None) -> dict
         for name, test in _tests().items():
             if only is not None and name not in only:
                 continue
+            if name in native and not native[name].error and _is_native(native[name].model):
+                found[name] = native[name]
+                continue
             error = _error_of(test)
             found[name] = Outcome(name, models.pop(), error, _ops(ready) if not error else _NONE)
             ready.clear()
@@ -170,6 +184,19 @@ def run(backend: type[base.Backend], only: Container[str] | None = None) -> dict
 
 
 _NONE = frozenset[str]()
+
+
+def _is_native(model: ModelProto) -> bool:
+    """Return whether a model is imported to the same graph with and without the fallback.
+
+    Compiling a model of fixed shapes depends on the option in nothing else.
+    """
+    try:
+        readers = [open_model(model, fallback=fallback) for fallback in (False, True)]
+        without, within = (reader.graph() for reader in readers)
+    except StridewiseError:
+        return False
+    return all(reader.signature.is_fixed for reader in readers) and without == within
 
 
 def _ops(ready: Sequence[base.BackendRep]) -> frozenset[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.simplified import simplify
+from tests.simplified import derived
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.planner import derive
 from stridewise.planning import Plan, make_plan
 from stridewise.program import Written
 from stridewise.runtime.execution.executor import CompiledModel
@@ -41,8 +40,7 @@ def half_plan(graph: Graph, kind: str, dtype: Precision = "bfloat16") -> Plan:
     """Plan a graph so that as much as possible is stored in bfloat16, in one kind of format."""
     machine = this_machine(2)
     target = onednn_cpu(machine, "exact", dtype)
-    derived = derive(simplify(graph, check=True).graph)
-    return make_plan(derived, target, machine, HalfOracle(kind))
+    return make_plan(derived(graph), target, machine, HalfOracle(kind))
 
 
 def check(graph: Graph, model: CompiledModel) -> None:

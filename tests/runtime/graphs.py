@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from tests.operator_tables import entries
-from tests.simplified import simplify
+from tests.simplified import derived
 
 from stridewise.graph import Graph, Refusal
 from stridewise.planner import derive
@@ -65,6 +66,16 @@ def _kind(spec: KernelSpec) -> str:
     return "channels-last" if len(tag) > 2 and tag.endswith("b") else "plain"
 
 
+@lru_cache(maxsize=1 << 14)
+def _refusal(spec: KernelSpec) -> Refusal | None:
+    """Return why there is no kernel, if so. Plans in each kind of format ask for the same ones."""
+    try:
+        implementations(spec, THREADS, limit=1)
+    except load_core().NativeError as found:
+        return Refusal("onednn", str(spec), str(found))
+    return None
+
+
 class ForcingOracle:
     """Whatever the library has, kernels of one storage kind are cheap and reorders cheaper.
 
@@ -83,11 +94,9 @@ class ForcingOracle:
     def _cost(self, spec: KernelSpec) -> tuple[KernelCost, ...] | Refusal:
         if spec.kind == HOST:
             return (host_cost(spec),)
-        core = load_core()
-        try:
-            implementations(spec, THREADS, limit=1)
-        except core.NativeError as found:
-            return Refusal("onednn", str(spec), str(found))
+        refusal = _refusal(spec)
+        if refusal is not None:
+            return refusal
         prices = {True: 100.0, False: 100.0 * self.far}
         cost = 1.0 if spec.kind == "reorder" else prices[_kind(spec) == self.kind]
         # Sums in place are a little cheaper than reading the operand from elsewhere.
@@ -98,8 +107,8 @@ class ForcingOracle:
 def forced_plan(graph: Graph, kind: str, *, simplified: bool = True) -> Plan:
     """Plan a graph so that as much as possible is stored in one kind of format."""
     machine = this_machine(THREADS)
-    graph = simplify(graph, check=True).graph if simplified else graph
-    return make_plan(derive(graph), onednn_cpu(machine), machine, ForcingOracle(kind))
+    found = derived(graph) if simplified else derive(graph)
+    return make_plan(found, onednn_cpu(machine), machine, ForcingOracle(kind))
 
 
 # --- the graphs -----------------------------------------------------------------------------------
@@ -480,7 +489,7 @@ def _constants() -> Graph:
     )
 
 
-CASES: dict[str, Callable[[], Graph]] = {
+_CASES: dict[str, Callable[[], Graph]] = {
     **INDEX_GRAPHS,
     **entries("GRAPHS"),
     **{f"conv_1d_{c}": _conv(2, c, 9, outputs=17, pads=(1, 2)) for c in (1, 24)},
@@ -562,3 +571,5 @@ CASES: dict[str, Callable[[], Graph]] = {
     "gate_nhwc": _gate_nhwc,
     "constants": _constants,
 }
+CASES = {name: cache(make) for name, make in _CASES.items()}
+"""Makers of graphs; each is made once, for plans in all kinds of formats."""

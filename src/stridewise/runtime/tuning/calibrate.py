@@ -197,7 +197,8 @@ class _Queue:
     def add(self, times: KernelTimes, specs: Sequence[KernelSpec]) -> None:
         """Add kernels to those that wait, and measure these if they are enough."""
         waiting = self._waiting.setdefault(times, {})
-        waiting |= {key: spec for spec in specs if (key := times.key(spec)) not in self.seen}
+        known = self.seen.union(*self._waiting.values())
+        waiting |= {key: spec for spec in specs if (key := times.key(spec)) not in known}
         if len(waiting) >= _TOGETHER:
             self._measure(times)
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from math import inf
-from statistics import median
 from types import MappingProxyType
 from typing import Any
 
@@ -20,7 +19,7 @@ from stridewise.program import KernelStep
 from stridewise.runtime.execution.executor import CallSignature, CompiledModel
 from stridewise.runtime.execution.inputs import made_up
 from stridewise.runtime.tuning.disturbance import Stopwatch
-from stridewise.runtime.tuning.timing import undisturbed
+from stridewise.runtime.tuning.timing import median, undisturbed
 from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["Observed", "Outcome", "Runs", "failure", "run_in_turn"]

@@ -1,11 +1,12 @@
 """Times of kernels that take turns in short windows.
 
 The speed of a processor that other virtual machines share changes every few milliseconds, in both
-directions, and no counter tells. On such a machine with two processors, the times of a convolution
-in windows of 4 ms had a standard deviation of 21%: 71% of them were close to the median, 11% were
-26% shorter, and 18% were 40% longer. Medians of eight windows with other kernels in between have
-one of 4 to 5%. The least of two, which would suit other work that only ever adds time, has one of
-16%, and an expectation that depends on the number of windows.
+directions, and the system's count of stolen time hardly tells. On such a machine with two
+processors, the times of a convolution in windows of 4 ms had a standard deviation of 21%: 71% of
+them were close to the median, 11% were 26% shorter, and 18% were 40% longer, while 0.3% of the time
+counted as stolen. Medians of eight windows with other kernels in between have one of 4 to 5%. The
+least of two in a row, which would suit other work that only ever adds time, has one of 16 to 17%,
+and an expectation that depends on the number of windows.
 """
 
 from __future__ import annotations

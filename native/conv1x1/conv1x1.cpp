@@ -4,6 +4,7 @@
 
 #include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
+#include "support/caches.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
@@ -22,8 +23,10 @@ constexpr std::int64_t kLightBytes = 192 << 10;
 constexpr std::int64_t kPanelBytes = 16 << 10;
 // Limit in bytes of weights that each thread multiplies by factors.
 constexpr std::int64_t kScaledBytes = 512 << 10;
-// Pixels with a multiple of so many channels lie in a few sets of the first-level cache.
+// Pixels with a multiple of so many channels lie in a few sets of the first-level cache. A set has
+// as many lines as the cache has pages, because its index is the part of an address within a page.
 constexpr std::int64_t kColliding = 512;
+constexpr std::int64_t kPageBytes = 4096;
 
 // Fetches the lines of results while they are computed: rows of pixels that lie far from each other
 // are not fetched ahead by the processor.
@@ -114,7 +117,8 @@ void Conv1x1::plan_items() {
     const auto nbytes_of = [](std::int64_t count) {
         return count * static_cast<std::int64_t>(sizeof(float));
     };
-    collides_ = o.channels_last && o.channels % kColliding == 0;
+    collides_ =
+        o.channels_last && o.channels % kColliding == 0 && rows > caches().first / kPageBytes;
     scales_weights_ =
         o.has_factor && !collides_ && before_.empty() && pairs_ * 2 * lanes <= pixels_;
     is_light_ = nbytes_of(o.outputs * channels_) <= kLightBytes && !scales_weights_;

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import stridewise as sw
 from stridewise.formats import algebra
 from stridewise.graph import Graph
+from stridewise.ops import evaluate
 
 from .graphs import Net, error, inputs_of
 from .winograd_layers import CORE, F32, KERNELS, KINDS, Array, format_of, stored
@@ -316,3 +317,51 @@ def test_products_that_are_no_factors_of_channels_stay_apart():
     plan = sw.plan(graph, tune="model", threads=1)
     offered = {item.algorithm for group in plan.candidates.nodes.values() for item in group}
     assert not any("of a product" in algorithm for algorithm in offered)
+
+
+# --- products of matrices -------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    st.integers(1, 600),
+    st.integers(1, 70),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["", "relu", "gelu", "add"]),
+    st.integers(1, 3),
+)
+def test_rows_of_a_product_are_pixels(leading, inner, outputs, is_turned, has_bias, after, threads):
+    b = Net(*leading, inner)
+    shape = (outputs, inner) if is_turned else (inner, outputs)
+    weights = b.constant(b.rng.normal(0, inner**-0.5, shape).astype(F32))
+    bias = [b.data(outputs)] if has_bias else []
+    y = b.op("matmul", [b.x, weights, *bias], {"trans_b": int(is_turned)})
+    other = b.input("other", (*leading, outputs))
+    y = b.op("add", [y, b.op("abs", [other])]) if after == "add" else b.op(after or "neg", [y])
+    graph = b.build([y])
+    plan = sw.plan(graph, tune="model", threads=threads)
+    found = {
+        item.algorithm
+        for group in plan.candidates.nodes.values()
+        for item in group
+        if item.option and any(call.spec.kind == "conv1x1" for call in item.option.calls)
+    }
+    if np.prod(leading) == 1:
+        assert not found
+        return
+    assert "1x1" in found
+    feeds = inputs_of(graph)
+    values = dict(feeds) | {name: c.array for name, c in graph.constants.items()}
+    for node in graph.nodes:
+        (values[node.outputs[0]],) = evaluate(node, [values[name] for name in node.inputs])
+    for algorithm in sorted(found):
+        only = {
+            node: tuple(i for i, item in enumerate(group) if item.algorithm == algorithm)
+            for node, group in plan.candidates.nodes.items()
+        }
+        chosen = plan.restricted("1x1", {node: kept for node, kept in only.items() if kept})
+        model = sw.compile(graph, plan=chosen, threads=threads)
+        (result,) = model.run(feeds).values()
+        assert error(result, values[graph.outputs[0]]) <= 3e-6

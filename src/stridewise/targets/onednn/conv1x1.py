@@ -38,7 +38,7 @@ from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import block_lanes, memory_of
 from stridewise.targets.onednn.post_ops import Fused, fused, input_formats, unknown_post_op
 
-__all__ = ["FAMILY", "KIND", "conv1x1_options"]
+__all__ = ["FAMILY", "KIND", "conv1x1_options", "of_inner_product"]
 
 KIND = "conv1x1"
 """The kind of these kernels in a :class:`KernelSpec`."""
@@ -194,6 +194,41 @@ def _call(way: _Way, post: Fused, scaled: _Scaled | None) -> Call:
         flops=2.0 * prod(y.shape) * weights.shape[1],
     )
     return Call(spec, (*args, Arg("dst", output_of()), *shifted))
+
+
+def of_inner_product(option: KernelOption, lanes: int) -> KernelOption | None:
+    """Return the core's way to compute an inner product, whose rows are the pixels of an image.
+
+    Args:
+        option: one inner product with weights of two axes.
+        lanes: elements of a vector.
+    """
+    (call,) = option.calls
+    memories = dict(call.spec.memories)
+    rows, outputs = memories["dst"].dims
+    operands = (arg for arg in call.args if arg.role.startswith("post"))
+    is_packed = any(arg.reshape or arg.permute for arg in operands)
+    if lanes not in _LANES or rows == 1 or is_packed or unknown_post_op(call.spec.post_ops):
+        return None
+    result = _as_pixels(memories["dst"])
+    weights = _weights((outputs, memories["src"].dims[1], 1, 1), 1, lanes)
+    memories |= {"src": _as_pixels(memories["src"]), "weights": weights, "dst": result}
+    posts = (replace(post, operand=result) if post.operand else post for post in call.spec.post_ops)
+    params = (("between", 0), ("lanes", lanes))
+    spec = KernelSpec(KIND, tuple(memories.items()), params, tuple(posts), call.spec.flops)
+    args = (_with_pixel(arg) if arg.role == "weights" else arg for arg in call.args)
+    algorithm = option.algorithm.replace("inner product", "1x1", 1)
+    return replace(option, algorithm=algorithm, calls=(Call(spec, tuple(args)),))
+
+
+def _as_pixels(memory: MemorySpec) -> MemorySpec:
+    rows, channels = memory.dims
+    return MemorySpec((1, channels, 1, rows), "acdb")
+
+
+def _with_pixel(weights: Arg) -> Arg:
+    shape, order = weights.reshape or (), weights.permute or ()
+    return replace(weights, reshape=(*shape, 1, 1), permute=(*order, len(order), len(order) + 1))
 
 
 def _weights(shape: tuple[int, ...], groups: int, lanes: int) -> MemorySpec:

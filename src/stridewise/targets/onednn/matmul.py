@@ -22,11 +22,15 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
+from stridewise.targets.onednn.conv1x1 import of_inner_product
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
 from stridewise.targets.onednn.memory import plain_memory
 from stridewise.targets.onednn.post_ops import Fused, all_post_ops, fused, input_formats
 
-__all__ = ["FAMILY", "with_whole_blocks"]
+__all__ = ["FAMILY", "for_vectors"]
+
+_WIDE = 16
+"""Elements of a vector of AVX-512."""
 
 _BLOCKS = range(4, 65)
 """Rows that an inner product computes at a time, if they divide all of its rows."""
@@ -199,29 +203,35 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             )
 
 
+def _is_inner_product(option: KernelOption) -> bool:
+    return [call.spec.kind for call in option.calls] == ["inner_product"]
+
+
 def _leaves_rows(option: KernelOption) -> bool:
     """Return whether the rows of an inner product do not divide into blocks."""
-    spec = option.calls[0].spec if option.calls else None
-    if spec is None or spec.kind != "inner_product":
-        return False
-    rows = spec.memories[0][1].dims[0]
+    rows = option.calls[0].spec.memories[0][1].dims[0]
     return rows > _BLOCKS[-1] and all(rows % block for block in _BLOCKS)
 
 
-def with_whole_blocks(
-    context: KernelContext, items: Iterable[KernelOption | Refusal]
+def for_vectors(
+    context: KernelContext, items: Iterable[KernelOption | Refusal], lanes: int
 ) -> Iterator[KernelOption | Refusal]:
-    """Yield the ways to compute a node without inner products whose rows leave a rest.
+    """Yield the ways to compute a node on a machine with vectors of so many elements.
 
-    With AVX-512, products of 197 rows, which is a prime number, take 0.8 of the time of such an
-    inner product. Where blocks divide the rows, both take the same time.
+    Inner products whose rows leave a rest are left out with AVX-512: products of 197 rows, which is
+    a prime number, take 0.8 of their time. Where blocks divide the rows, both take the same time.
     """
-    found = list(items)
-    slow = [item for item in found if isinstance(item, KernelOption) and _leaves_rows(item)]
-    if slow and context.node.op == "matmul":
-        found = [item for item in found if item not in slow]
-        yield refused(context.node, "rows leave a rest in an inner product, which is slower")
-    yield from found
+    for item in items:
+        if not isinstance(item, KernelOption) or not _is_inner_product(item):
+            yield item
+            continue
+        if lanes == _WIDE and _leaves_rows(item):
+            yield refused(context.node, "rows leave a rest in an inner product, which is slower")
+        else:
+            yield item
+        panels = of_inner_product(item, lanes)
+        if panels is not None:
+            yield panels
 
 
 FAMILY = Family(

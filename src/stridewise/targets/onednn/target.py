@@ -17,7 +17,7 @@ from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.cast import views_in_bfloat16
 from stridewise.targets.onednn.int8 import boundary, in_int8, in_offered_int8
-from stridewise.targets.onednn.matmul import with_whole_blocks
+from stridewise.targets.onednn.matmul import for_vectors
 from stridewise.targets.onednn.precision import (
     BF16,
     F32,
@@ -77,8 +77,6 @@ def _format(axes: tuple[str, ...], channels_last: bool, block: int) -> Format:
     return Format(axes, (*order, *blocks))
 
 
-_WIDE = 16
-"""Channels of a block where the machine has AVX-512."""
 _MOST_AXES = 12
 """The most that oneDNN takes."""
 
@@ -180,8 +178,8 @@ class LibraryTarget:
             return
         types = self._types(context)
         items = list(kernel_options(context if types == {F32} else AsFloat32(context)))
-        if any(kind.block == _WIDE for kind in self.kinds):
-            items = list(with_whole_blocks(context, items))
+        if context.node.op == "matmul":
+            items = list(for_vectors(context, items, max(kind.block for kind in self.kinds)))
         options = [item for item in items if isinstance(item, KernelOption)]
         if types == {F32}:
             yield from self._as_accurate(context, items, only_views=False)

@@ -17,8 +17,8 @@ namespace {
 
 // Number of pieces of each thread's share. Idle threads take pieces of others.
 constexpr std::int64_t kPieces = 8;
-// Pixels that are one row where there is no window: results of all panels stay in the nearest
-// cache.
+// Limit of pixels that are one row where there is no window: results of all panels stay in the
+// nearest cache.
 constexpr std::int64_t kRowPixels = 56;
 // Limit of taps, strides and dilations along an axis, and of the bytes of a window, so that sums
 // fit 32 bits.
@@ -57,10 +57,9 @@ void check_numbers(const ByteConvOptions &o) {
 }
 
 ByteConvOptions checked(ByteConvOptions o) {
-    const auto all = byte_isas();
-    const bool is_wide = all.front() == "avx512_vnni";
-    if (o.isa.empty()) o.isa = is_wide ? "avx512_vnni" : "portable";
-    require(o.isa == "portable" || (o.isa == "avx512_vnni" && is_wide),
+    const auto known = byte_isas();
+    if (o.isa.empty()) o.isa = known.front();
+    require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             "conv_int8: there are no " + o.isa + " kernels here");
     check_numbers(o);
     require(std::min({o.images, o.channels, o.height, o.width, o.outputs}) >= 1,
@@ -84,6 +83,7 @@ ByteConvOptions checked(ByteConvOptions o) {
 const ByteConvKernels &find_kernels(const ByteConvOptions &o) {
 #ifdef STRIDEWISE_AVX2
     if (o.isa == "avx512_vnni") return avx512_vnni_byte_conv();
+    if (o.isa == "avx2") return avx2_byte_conv();
 #endif
     return portable_byte_conv();
 }
@@ -101,7 +101,8 @@ struct ByteConv::Call {
 // The scratchpad of one thread.
 struct ByteConv::Scratch {
     std::uint8_t *ring, *outside;  // copied rows of the source, and one of padding
-    std::uint32_t *weights;        // quads, unless those in memory are
+    std::int64_t piece;            // of all pixels that the ring has, if there is no window
+    std::uint8_t *weights;         // groups, unless those in memory are
     std::int32_t *start;           // of all outputs
     const std::uint8_t **taps;     // the row of each vertical tap
     ByteConvOperand *operands;     // of the stages
@@ -118,15 +119,19 @@ ByteConv::ByteConv(ByteConvOptions options, const PostOps &post_ops)
     out_height_ = high / o.down.stride + 1;
     out_width_ = wide / o.across.stride + 1;
     flip_ = o.source == "s8" ? 0x80 : 0;
-    is_packed_ = o.channels % kQuadBytes == 0;
+    const std::int64_t numbers = kernels_->numbers, pixels = out_height_ * out_width_;
+    is_packed_ = o.channels % numbers == 0;
     const bool is_point = o.down.taps * o.across.taps == 1;
-    is_direct_ = is_point && is_packed_ && flip_ == 0;
+    is_direct_ = is_point && is_packed_ && flip_ == 0 && !kernels_->widens();
     // Pixels of all rows follow each other where each is read.
-    const bool is_flat = is_direct_ && o.down.stride * o.across.stride == 1;
-    rows_ = is_flat ? ceil_div(out_height_ * out_width_, kRowPixels) : out_height_;
-    quads_ = ceil_div(o.across.taps * o.channels, kQuadBytes);
-    panels_ = ceil_div(o.outputs, kPanel);
-    const std::int64_t copied = o.across.read_by(out_width_) * o.channels + kQuadBytes;
+    is_flat_ =
+        is_point && (is_direct_ || kernels_->widens()) && o.down.stride * o.across.stride == 1;
+    const std::int64_t most = kRowPixels / kernels_->pixels * kernels_->pixels;
+    rows_ = is_flat_ ? ceil_div(pixels, most) : out_height_;
+    words_ = ceil_div(o.across.taps * o.channels, numbers);
+    panels_ = ceil_div(o.outputs, kernels_->panel);
+    const std::int64_t read = is_flat_ ? ceil_div(pixels, rows_) : o.across.read_by(out_width_);
+    const std::int64_t copied = read * o.channels * kernels_->number_nbytes() + kWordBytes;
     row_bytes_ = is_direct_ ? 0 : whole_line(copied);
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     plan_stages(post_ops);
@@ -178,6 +183,26 @@ void ByteConv::plan_stages(const PostOps &post_ops) {
         times_ = 1.0F;
         plus_ = 0.0F;
     }
+    plan_addition();
+}
+
+// Recognizes the stages of a residual sum.
+void ByteConv::plan_addition() {
+    const std::size_t count = steps_.size();
+    if (count != 1 && count != 4) return;
+    const Step &last = steps_.back();
+    const bool is_tensor = !last.is_row && last.type != ElementType::f32;
+    if (last.stage.op != StageOp::add || !is_tensor) return;
+    addition_.operand = static_cast<int>(count) - 1;
+    if (count == 4) {
+        const Stage &clip = steps_[1].stage, &linear = steps_[2].stage;
+        if (steps_[0].stage.op != StageOp::round || clip.op != StageOp::clip ||
+            linear.op != StageOp::linear) {
+            return;
+        }
+        addition_ = {true, clip.alpha, clip.beta, linear.alpha, linear.beta, addition_.operand};
+    }
+    has_addition_ = true;
 }
 
 void ByteConv::plan_bounds() {
@@ -208,14 +233,23 @@ void ByteConv::plan_items() {
     const std::int64_t wanted = o.threads == 1 ? 1 : kPieces * o.threads;
     bands_ = std::min(rows_, ceil_div(wanted, o.images));
     // Windows overlap, so bands of a few rows copy others twice.
-    if (!is_direct_) {
+    if (!is_direct_ && !is_flat_) {
         bands_ = std::min(bands_, ceil_div(rows_, std::max<std::int64_t>(o.down.extent(), 2)));
     }
     splits_ = std::clamp<std::int64_t>(ceil_div(wanted, bands_ * o.images), 1, panels_);
     const std::int64_t copied = is_direct_ ? 0 : (o.down.extent() + 1) * row_bytes_;
-    const std::int64_t quads = is_packed_ ? 0 : panels_ * o.down.taps * quads_ * kPanel;
-    const auto word = static_cast<std::int64_t>(sizeof(std::int32_t));
-    thread_nbytes_ = copied + (quads + panels_ * kPanel) * word;
+    const auto sum = static_cast<std::int64_t>(sizeof(std::int32_t));
+    thread_nbytes_ = copied + whole_line(packed_nbytes()) + panels_ * kernels_->panel * sum;
+}
+
+// Bytes of groups of weights that each thread makes.
+std::int64_t ByteConv::packed_nbytes() const {
+    return is_packed_ ? 0 : panels_ * panel_nbytes();
+}
+
+// Bytes of the groups of weights of a panel.
+std::int64_t ByteConv::panel_nbytes() const {
+    return options_.down.taps * words_ * kernels_->panel * kernels_->numbers;
 }
 
 ByteConv::Item ByteConv::item(std::int64_t index) const {
@@ -230,18 +264,30 @@ ByteConv::Scratch ByteConv::scratch_of(std::uint8_t *bytes) const {
     Scratch found{};
     found.ring = bytes;
     found.outside = found.ring + (is_direct_ ? 0 : o.down.extent() * row_bytes_);
-    found.weights = reinterpret_cast<std::uint32_t *>(found.outside + row_bytes_);
-    const std::int64_t quads = is_packed_ ? 0 : panels_ * o.down.taps * quads_ * kPanel;
-    found.start = reinterpret_cast<std::int32_t *>(found.weights + quads);
-    std::fill(found.ring, found.outside + row_bytes_,
-              static_cast<std::uint8_t>(o.source_zero) ^ flip_);
+    found.piece = -1;
+    found.weights = found.outside + row_bytes_;
+    found.start = reinterpret_cast<std::int32_t *>(found.weights + whole_line(packed_nbytes()));
+    const std::uint8_t padding = kernels_->widens() ? 0 : source_kind().zero;
+    std::fill(found.ring, found.outside + row_bytes_, padding);
     return found;
+}
+
+ByteConvSource ByteConv::source_kind() const {
+    const int zero = static_cast<std::uint8_t>(options_.source_zero) ^ flip_;
+    return {flip_, static_cast<std::uint8_t>(zero)};
 }
 
 // Linear functions of all outputs, and the memory of each thread.
 std::size_t ByteConv::scratchpad_nbytes() const {
-    const auto shared = 2 * panels_ * kPanel * static_cast<std::int64_t>(sizeof(float));
+    const auto shared = 2 * panels_ * kernels_->panel * static_cast<std::int64_t>(sizeof(float));
     return static_cast<std::size_t>(shared + options_.threads * thread_nbytes_);
+}
+
+// Panels of outputs, of which each has a group of inputs in a row.
+std::string ByteConv::weights_tag() const {
+    const std::string panel = std::to_string(kernels_->panel);
+    if (!is_packed_) return "Acdb" + panel + "a";
+    return "AcdB" + panel + "a" + std::to_string(kernels_->numbers) + "b";
 }
 
 MemoryDesc ByteConv::arg_desc(int arg) const {
@@ -253,7 +299,7 @@ MemoryDesc ByteConv::arg_desc(int arg) const {
             return MemoryDesc({o.images, o.outputs, out_height_, out_width_}, o.result, "acdb");
         case DNNL_ARG_WEIGHTS:
             return MemoryDesc({o.outputs, o.channels, o.down.taps, o.across.taps}, "s8",
-                              is_packed_ ? "AcdB32a4b" : "Acdb32a");
+                              weights_tag());
         case DNNL_ARG_SCRATCHPAD:
             return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))},
                               "f32", "a");
@@ -268,7 +314,7 @@ MemoryDesc ByteConv::arg_desc(int arg) const {
 // Stores what the linear functions make of sums.
 void ByteConv::line_up(const std::vector<void *> &data, float *factor, float *term) const {
     const auto &o = options_;
-    const std::int64_t count = o.outputs, padded = panels_ * kPanel;
+    const std::int64_t count = o.outputs, padded = panels_ * kernels_->panel;
     std::fill(factor, factor + padded, 0.0F);
     std::fill(term, term + padded, 0.0F);
     std::copy_n(static_cast<const float *>(data[2]), count, factor);
@@ -295,24 +341,22 @@ void ByteConv::line_up(const std::vector<void *> &data, float *factor, float *te
     }
 }
 
-// Makes quads of the weights of an item, and what sums start with.
+// Groups the weights of an item, and stores what sums start with.
 void ByteConv::prepare(const Call &call, const Item &item, const Scratch &scratch) const {
     const auto &o = options_;
-    const std::int64_t words = o.down.taps * quads_ * kPanel;
-    const std::int64_t bytes = o.across.taps * o.channels;
+    const std::int64_t bytes = o.across.taps * o.channels, outputs = kernels_->panel;
     for (std::int64_t panel = item.panel; panel < item.panel_end; ++panel) {
-        const auto *weights = reinterpret_cast<const std::uint32_t *>(call.weights) + panel * words;
+        const std::uint8_t *weights = call.weights + panel * panel_nbytes();
         if (!is_packed_) {
-            std::uint32_t *quads = scratch.weights + panel * words;
+            std::uint8_t *groups = scratch.weights + panel * panel_nbytes();
             for (std::int64_t tap = 0; tap < o.down.taps; ++tap) {
-                kernels_->pack(call.weights + (panel * o.down.taps + tap) * bytes * kPanel, bytes,
-                               quads + tap * quads_ * kPanel);
+                kernels_->pack(call.weights + (panel * o.down.taps + tap) * bytes * outputs, bytes,
+                               groups + tap * words_ * outputs * kernels_->numbers);
             }
-            weights = quads;
+            weights = groups;
         }
-        kernels_->start(weights, o.down.taps * quads_,
-                        static_cast<std::uint8_t>(o.source_zero) ^ flip_,
-                        scratch.start + panel * kPanel);
+        kernels_->start(weights, o.down.taps * words_, source_kind().zero,
+                        scratch.start + panel * outputs);
     }
 }
 
@@ -323,15 +367,20 @@ void ByteConv::copy_row(const Call &call, std::int64_t image, std::int64_t row,
     const std::int64_t left = o.pads[1];
     const std::int64_t pixels = std::min(o.across.read_by(out_width_) - left, o.width);
     const std::uint8_t *from = call.source + (image * o.height + row) * o.width * o.channels;
-    to += left * o.channels;
-    if (flip_ == 0) {
-        std::memcpy(to, from, static_cast<std::size_t>(pixels * o.channels));
-        return;
-    }
-    // A copy, because stored bytes could be the member: then one byte is stored at a time.
-    const std::uint8_t flip = flip_;
-    const std::int64_t count = pixels * o.channels;
-    for (std::int64_t at = 0; at < count; ++at) to[at] = from[at] ^ flip;
+    kernels_->copy(from, pixels * o.channels, source_kind(),
+                   to + left * o.channels * kernels_->number_nbytes());
+}
+
+// A piece of all pixels, where there is no window.
+void ByteConv::copy_piece(const Call &call, std::int64_t image, std::int64_t row,
+                          Scratch &scratch) const {
+    const auto &o = options_;
+    const std::int64_t piece = image * rows_ + row, pixels = out_height_ * out_width_;
+    if (scratch.piece == piece) return;
+    const std::int64_t first = pixels * row / rows_, last = pixels * (row + 1) / rows_;
+    kernels_->copy(call.source + (image * pixels + first) * o.channels, (last - first) * o.channels,
+                   source_kind(), scratch.ring);
+    scratch.piece = piece;
 }
 
 void ByteConv::compute_row(const Call &call, const Item &item, std::int64_t row,
@@ -348,35 +397,36 @@ void ByteConv::compute_row(const Call &call, const Item &item, std::int64_t row,
         scratch.taps[tap] =
             inside ? scratch.ring + at % o.down.extent() * row_bytes_ : scratch.outside;
     }
+    if (is_flat_) scratch.taps[0] = scratch.ring;
     if (is_direct_) {
-        const std::int64_t pixel = rows_ == out_height_ ? row * o.down.stride * o.width : first;
+        const std::int64_t pixel = is_flat_ ? first : row * o.down.stride * o.width;
         scratch.taps[0] = call.source + (item.image * o.height * o.width + pixel) * o.channels;
     }
     std::copy(call.operands->begin(), call.operands->end(), scratch.operands);
     ByteConvRow work{};
     work.rows = scratch.taps;
     work.down = o.down.taps;
-    work.quads = quads_;
-    work.pixel = o.across.stride * o.channels;
+    work.words = words_;
+    work.pixel = o.across.stride * o.channels * kernels_->number_nbytes();
     work.count = image_pixels * (row + 1) / rows_ - first;
     work.stages = call.stages;
     work.operands = scratch.operands;
     work.stage_count = static_cast<int>(steps_.size());
+    work.addition = has_addition_ ? &addition_ : nullptr;
     work.times = times_;
     work.plus = plus_;
     work.bounds = &bounds_;
     work.type = type_of(o.result);
     work.result_pixel = o.outputs;
     const std::int64_t nbytes = work.type == ElementType::f32 ? sizeof(float) : 1;
-    const auto *weights =
-        is_packed_ ? reinterpret_cast<const std::uint32_t *>(call.weights) : scratch.weights;
+    const std::uint8_t *weights = is_packed_ ? call.weights : scratch.weights;
     for (std::int64_t panel = item.panel; panel < item.panel_end; ++panel) {
-        const std::int64_t output = panel * kPanel;
-        work.weights = weights + panel * o.down.taps * quads_ * kPanel;
+        const std::int64_t output = panel * kernels_->panel;
+        work.weights = weights + panel * panel_nbytes();
         work.start = scratch.start + output;
         work.factor = call.factor + output;
         work.term = call.term + output;
-        work.outputs = std::min(o.outputs - output, kPanel);
+        work.outputs = std::min(o.outputs - output, kernels_->panel);
         work.result = call.result + (place * o.outputs + output) * nbytes;
         for (std::size_t s = 0; s < steps_.size(); ++s) {
             const ByteConvOperand &whole = (*call.operands)[s];
@@ -385,16 +435,18 @@ void ByteConv::compute_row(const Call &call, const Item &item, std::int64_t row,
             scratch.operands[s].from = static_cast<const std::uint8_t *>(whole.from) +
                                        (place * whole.pixel + output) * size;
         }
-        kernels_->row[work.outputs > kPanel / 2](work);
+        kernels_->row[work.outputs > kernels_->panel / 2](work);
     }
 }
 
-void ByteConv::compute(const Call &call, const Item &item, const Scratch &scratch) const {
+void ByteConv::compute(const Call &call, const Item &item, Scratch &scratch) const {
     const auto &o = options_;
     const std::int64_t extent = o.down.extent();
     std::int64_t next = 0;  // the first row of the source that is not there
     for (std::int64_t row = item.row; row < item.row_end; ++row) {
-        if (!is_direct_) {
+        if (is_flat_ && !is_direct_) {
+            copy_piece(call, item.image, row, scratch);
+        } else if (!is_direct_) {
             const std::int64_t top = row * o.down.stride - o.pads[0];
             const std::int64_t bottom = std::min(top + extent, o.height);
             for (next = std::max(next, top); next < bottom; ++next) {
@@ -408,8 +460,8 @@ void ByteConv::compute(const Call &call, const Item &item, const Scratch &scratc
 void ByteConv::execute(const std::vector<void *> &data, void *scratchpad) const {
     const auto &o = options_;
     auto *factor = static_cast<float *>(scratchpad);
-    float *term = factor + panels_ * kPanel;
-    auto *bytes = reinterpret_cast<std::uint8_t *>(term + panels_ * kPanel);
+    float *term = factor + panels_ * kernels_->panel;
+    auto *bytes = reinterpret_cast<std::uint8_t *>(term + panels_ * kernels_->panel);
     line_up(data, factor, term);
     std::vector<Stage> stages;
     std::vector<ByteConvOperand> operands;

@@ -26,7 +26,7 @@ struct ByteConvOptions {
     int result_zero;
     bool has_bias;
     int threads;
-    std::string isa;  // "avx512_vnni" or "portable"; "" for the best
+    std::string isa;  // one of byte_isas(); "" for the best
 };
 
 // The argument with the numbers that sums of products are multiplied by, one for each output.
@@ -63,30 +63,38 @@ class ByteConv : public Kernel {
     Step step_of(const PostOps &post_ops, std::size_t index);
     void plan_stages(const PostOps &post_ops);
     void plan_bounds();
+    void plan_addition();
     void plan_items();
     Item item(std::int64_t index) const;
+    std::int64_t packed_nbytes() const;
+    std::int64_t panel_nbytes() const;
+    std::string weights_tag() const;
+    ByteConvSource source_kind() const;
     Scratch scratch_of(std::uint8_t *bytes) const;
     void line_up(const std::vector<void *> &data, float *factor, float *term) const;
     void prepare(const Call &call, const Item &item, const Scratch &scratch) const;
     void copy_row(const Call &call, std::int64_t image, std::int64_t row, std::uint8_t *to) const;
-    void compute(const Call &call, const Item &item, const Scratch &scratch) const;
+    void copy_piece(const Call &call, std::int64_t image, std::int64_t row, Scratch &scratch) const;
+    void compute(const Call &call, const Item &item, Scratch &scratch) const;
     void compute_row(const Call &call, const Item &item, std::int64_t row,
                      const Scratch &scratch) const;
 
     ByteConvOptions options_;
     const ByteConvKernels *kernels_;
     std::uint8_t flip_;  // makes bytes of a source with a sign positive
-    bool is_packed_;     // whether weights are quads in memory; otherwise each thread makes them
+    bool is_packed_;     // whether weights are groups in memory; otherwise each thread makes them
     bool is_direct_;     // whether products read the source itself
-    // Sizes of the result; without a window, its pixels are cut into rows of similar lengths.
+    bool is_flat_;       // whether rows are pieces of all pixels, of similar lengths
     std::int64_t out_height_, out_width_;
     std::int64_t rows_;
-    std::int64_t quads_, panels_, row_bytes_;  // of a row of the window; of a copied row
+    std::int64_t words_, panels_, row_bytes_;  // of a row of the window; of a copied row
     std::int64_t bands_, splits_;              // of the rows of an image, and of the panels
     std::int64_t thread_nbytes_;
     std::vector<Step> linear_, steps_;
     std::map<int, MemoryDesc> operand_descs_;
     float times_ = 1.0F, plus_ = 0.0F;
+    ByteConvAddition addition_{};
+    bool has_addition_ = false;
     ByteBounds bounds_{};
 };
 

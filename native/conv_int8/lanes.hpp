@@ -7,40 +7,39 @@
 namespace stridewise {
 namespace {
 
-constexpr int kLanes = 16, kTogether = 4;  // outputs of a vector; pixels that are finished together
-constexpr std::int64_t kAhead = 16;        // quads of weights that are fetched before they are read
+constexpr int kTogether = 4;  // pixels that are finished together
+// Bytes of weights that are fetched before they are read.
+constexpr std::int64_t kAheadBytes = 2048;
+constexpr int kLineBytes = 64;
 
-// Files for instruction sets define these functions.
-struct QuadVector {
+// Files for instruction sets define a class `Q` with
+//
+//     kLanes, kNumbers, kPixels   outputs of a vector, numbers of a word, and pixels of a block
+//     spread(from)                copies a word of the source to all lanes
+//     weights(from)               loads the weights of the outputs of a vector
+//     add_products(sum, word, weights)
+//                                 adds the products of the numbers of each word by the weights
+//     widen(from, count, is_signed)
+//                                 returns up to a vector of bytes as numbers
+//     narrow<Vectors>(values, bounds, to, pixel, count, outputs)
+//                                 rounds the numbers of four vectors to the nearest, ties to even,
+//                                 and stores what bounds make of them: of `Vectors` vectors one
+//                                 after the other, of which `outputs` numbers are valid, and then
+//                                 `pixel` bytes further, for `count` pixels
+
+// Pixels in blocks, with `Vectors` vectors of outputs.
+template <class Q, int Vectors>
+struct ByteConvRows {
+    static constexpr int kLanes = Q::kLanes, kMost = Q::kPixels;
+    // Bytes of the weights of a vector, and of a panel, for a word.
+    static constexpr int kVectorBytes = kLanes * Q::kNumbers, kPanelBytes = 2 * kVectorBytes;
     using L = Lanes<kLanes>;
     using V = typename L::V;
     using Integers = typename VectorOf<kLanes>::Mask;
-
-    // Copies a quad to all words.
-    static inline Integers spread(const std::uint8_t *from);
-    static inline Integers load(const void *from);
-    // Adds the products of the four bytes of each word, without a sign, with those of another one,
-    // which have a sign.
-    static inline Integers add_products(Integers sum, Integers bytes, Integers weights);
-    // Returns up to a vector of bytes as numbers.
-    static inline V widen(const std::uint8_t *from, std::int64_t count, bool is_signed);
-    // Rounds the numbers of four vectors to the nearest, ties to even, and stores what bounds make
-    // of them: of `Vectors` vectors one after the other, of which `outputs` numbers are valid, and
-    // then `pixel` bytes further, for `count` pixels.
-    template <int Vectors>
-    static inline void narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to,
-                              std::int64_t pixel, std::int64_t count, std::int64_t outputs);
-};
-
-// Pixels in blocks of up to `Most`, with `Vectors` vectors of outputs.
-template <int Most, int Vectors>
-struct ByteConvRows {
-    using Q = QuadVector;
-    using L = Lanes<kLanes>;
-    using V = typename L::V;
-    using Integers = typename Q::Integers;
     using Steps = Stages<kLanes>;
-    static constexpr int kSpan = (Most + kTogether - 1) / kTogether * kTogether;
+    // With few pixels, instructions that advance take as long as products.
+    static constexpr bool kUnrolls = kMost < 8;
+    static constexpr int kSpan = (kMost + kTogether - 1) / kTogether * kTogether;
     static constexpr int kPart = kTogether * Vectors;
 
     static inline V operand(const ByteConvOperand &from, std::int64_t pixel, int vector,
@@ -141,46 +140,73 @@ struct ByteConvRows {
         }
     }
 
+    // Fetches what results are stored in and what is added to them: pixels lie far from each other,
+    // so the processor does not fetch them ahead.
+    template <int Count>
+    static inline void prefetch(const ByteConvRow &row, std::int64_t first) {
+        const auto each = [&](const void *from, ElementType type, std::int64_t pixel) {
+            const std::int64_t nbytes = type == ElementType::f32 ? sizeof(float) : 1;
+            const auto *at = static_cast<const std::uint8_t *>(from) + first * pixel * nbytes;
+            for (int k = 0; k < Count; ++k, at += pixel * nbytes) __builtin_prefetch(at);
+        };
+        each(row.result, row.type, row.result_pixel);
+        for (int s = 0; s < row.stage_count; ++s) {
+            const ByteConvOperand &from = row.operands[s];
+            if (from.from != nullptr && from.pixel > 0) each(from.from, from.type, from.pixel);
+        }
+    }
+
     template <int Count>
     static inline void block(const ByteConvRow &row, std::int64_t first) {
+        prefetch<Count>(row, first);
         // Pixels are addressed from every third one, so that addresses stay in registers.
         constexpr int kAnchors = (Count + 2) / 3;
         const std::int64_t step = row.pixel;
         Integers sums[Count][Vectors];
 #pragma GCC unroll 2
         for (int v = 0; v < Vectors; ++v) {
-            const Integers start = Q::load(row.start + v * kLanes);
+            Integers start;
+            __builtin_memcpy(&start, row.start + v * kLanes, sizeof start);
 #pragma GCC unroll 16
             for (int k = 0; k < Count; ++k) sums[k][v] = start;
         }
-        const std::uint32_t *weights = row.weights;
+        const std::uint8_t *weights = row.weights;
         for (std::int64_t down = 0; down < row.down; ++down) {
             const std::uint8_t *anchors[kAnchors];
 #pragma GCC unroll 8
             for (int i = 0; i < kAnchors; ++i) {
                 anchors[i] = row.rows[down] + (first + 3 * i) * step;
             }
-            for (std::int64_t quad = 0; quad < row.quads; ++quad, weights += kPanel) {
+            const auto add_word = [&] {
                 Integers weight[Vectors];
 #pragma GCC unroll 2
                 for (int v = 0; v < Vectors; ++v) {
-                    weight[v] = Q::load(weights + v * kLanes);
+                    weight[v] = Q::weights(weights + v * kVectorBytes);
                     // Weights come from memory, and are read once for each row of pixels.
-                    __builtin_prefetch(weights + kAhead * kPanel + v * kLanes);
+                    if (v * kVectorBytes % kLineBytes == 0) {
+                        __builtin_prefetch(weights + kAheadBytes + v * kVectorBytes);
+                    }
                 }
 #pragma GCC unroll 16
                 for (int k = 0; k < Count; ++k) {
-                    const Integers bytes = Q::spread(anchors[k / 3] + k % 3 * step);
+                    const Integers numbers = Q::spread(anchors[k / 3] + k % 3 * step);
 #pragma GCC unroll 2
                     for (int v = 0; v < Vectors; ++v) {
-                        sums[k][v] = Q::add_products(sums[k][v], bytes, weight[v]);
+                        sums[k][v] = Q::add_products(sums[k][v], numbers, weight[v]);
                     }
                 }
+                weights += kPanelBytes;
 #pragma GCC unroll 8
                 for (int i = 0; i < kAnchors; ++i) {
-                    anchors[i] += kQuadBytes;
-                    asm("" : "+r"(anchors[i]));
+                    anchors[i] += kWordBytes;
+                    if constexpr (!kUnrolls) asm("" : "+r"(anchors[i]));
                 }
+            };
+            if constexpr (kUnrolls) {
+#pragma GCC unroll 4
+                for (std::int64_t word = 0; word < row.words; ++word) add_word();
+            } else {
+                for (std::int64_t word = 0; word < row.words; ++word) add_word();
             }
         }
         V factor[Vectors], term[Vectors];
@@ -192,6 +218,7 @@ struct ByteConvRows {
         if (row.stage_count == 0 && row.type != ElementType::f32) {
             return store_bytes<Count>(row, first, sums, factor, term);
         }
+        if (row.addition != nullptr) return store_added<Count>(row, first, sums, factor, term);
         V all[kSpan * Vectors];
 #pragma GCC unroll 16
         for (int k = 0; k < kSpan; ++k) {
@@ -204,6 +231,41 @@ struct ByteConvRows {
         finish(row, first, Count, all);
     }
 
+    // The same for a residual sum.
+    template <int Count>
+    static inline void store_added(const ByteConvRow &row, std::int64_t first,
+                                   const Integers (*sums)[Vectors], const V *factor,
+                                   const V *term) {
+        const ByteBounds bounds = *row.bounds;
+        const ByteConvAddition addition = *row.addition;
+        const ByteConvOperand addend = row.operands[addition.operand];
+        const bool is_signed = addend.type == ElementType::s8;
+        constexpr int kPixels = 4 / Vectors;
+        const std::int64_t pixel = row.result_pixel, outputs = row.outputs;
+        const float times = row.times, plus = row.plus;
+        const auto *from = static_cast<const std::uint8_t *>(addend.from) + first * addend.pixel;
+        auto *to = static_cast<std::uint8_t *>(row.result) + first * pixel;
+#pragma GCC unroll 16
+        for (int k = 0; k < Count; k += kPixels, to += kPixels * pixel) {
+            V values[4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) {
+                const int at = k + i / Vectors < Count ? k + i / Vectors : Count - 1;
+                const int v = i % Vectors;
+                V value = __builtin_convertvector(sums[at][v], V) * factor[v] + term[v];
+                if (addition.rounds) {
+                    value = L::smaller(L::all(addition.high),
+                                       L::larger(L::all(addition.low), L::whole(value)));
+                    value = L::all(addition.times) * value + L::all(addition.plus);
+                }
+                value += Q::widen(from + at * addend.pixel + v * kLanes, outputs - v * kLanes,
+                                  is_signed);
+                values[i] = value * times + plus;
+            }
+            Q::template narrow<Vectors>(values, bounds, to, pixel, Count - k, outputs);
+        }
+    }
+
     template <int Count>
     static inline void some(const ByteConvRow &row, std::int64_t first, std::int64_t count) {
         if (count == Count) {
@@ -214,46 +276,71 @@ struct ByteConvRows {
     }
 
     static void run(const ByteConvRow &row) {
-        const std::int64_t blocks = (row.count + Most - 1) / Most;
+        const std::int64_t blocks = (row.count + kMost - 1) / kMost;
         for (std::int64_t i = 0; i < blocks; ++i) {
             const std::int64_t first = row.count * i / blocks;
-            some<Most>(row, first, row.count * (i + 1) / blocks - first);
+            some<kMost>(row, first, row.count * (i + 1) / blocks - first);
         }
     }
 };
 
-inline void pack_quads(const std::uint8_t *from, std::int64_t count, std::uint32_t *to) {
-    for (std::int64_t quad = 0; quad * kQuadBytes < count; ++quad, to += kPanel) {
-        const std::int64_t left = count - quad * kQuadBytes;
-        for (std::int64_t output = 0; output < kPanel; ++output) {
-            std::uint32_t word = 0;
-            for (std::int64_t at = 0; at < kQuadBytes && at < left; ++at) {
-                const std::uint32_t byte = from[(quad * kQuadBytes + at) * kPanel + output];
-                word |= byte << (8 * at);
+// The weights of a panel; and the source.
+template <class Q>
+struct ByteConvWords {
+    static constexpr int kLanes = Q::kLanes, kNumbers = Q::kNumbers, kPanel = 2 * kLanes;
+    static constexpr bool kWidens = kNumbers < kWordBytes;
+
+    static void pack(const std::uint8_t *from, std::int64_t count, std::uint8_t *to) {
+        for (std::int64_t first = 0; first < count; first += kNumbers) {
+            for (std::int64_t output = 0; output < kPanel; ++output) {
+                for (std::int64_t at = first; at < first + kNumbers; ++at) {
+                    *to++ = at < count ? from[at * kPanel + output] : 0;
+                }
             }
-            to[output] = word;
         }
     }
-}
 
-inline void start_sums(const std::uint32_t *weights, std::int64_t quads, std::uint8_t zero,
-                       std::int32_t *to) {
-    using Q = QuadVector;
-    const std::uint8_t zeros[kQuadBytes] = {zero, zero, zero, zero};
-    const auto bytes = Q::spread(zeros);
-    for (std::int64_t v = 0; v < kPanel / kLanes; ++v) {
-        typename Q::Integers sum{};
-        for (std::int64_t quad = 0; quad < quads; ++quad) {
-            sum = Q::add_products(sum, bytes, Q::load(weights + quad * kPanel + v * kLanes));
+    static void start(const std::uint8_t *weights, std::int64_t words, std::uint8_t zero,
+                      std::int32_t *to) {
+        using Integers = typename VectorOf<kLanes>::Mask;
+        const std::uint8_t zeros[kWordBytes] = {zero, zero, zero, zero};
+        for (int v = 0; v < 2; ++v) {
+            Integers sum{};
+            for (std::int64_t word = 0; word < words && !kWidens; ++word) {
+                const std::uint8_t *at = weights + (word * kPanel + v * kLanes) * kNumbers;
+                sum = Q::add_products(sum, Q::spread(zeros), Q::weights(at));
+            }
+            sum = -sum;
+            __builtin_memcpy(to + v * kLanes, &sum, sizeof sum);
         }
-        sum = -sum;
-        __builtin_memcpy(to + v * kLanes, &sum, sizeof sum);
     }
-}
 
-template <int Most>
-constexpr ByteConvKernels kByteConv{
-    {ByteConvRows<Most, 1>::run, ByteConvRows<Most, 2>::run}, pack_quads, start_sums};
+    static void copy(const std::uint8_t *from, std::int64_t count, const ByteConvSource &source,
+                     std::uint8_t *to) {
+        // Copies, because stored bytes could be the members: then one byte is stored at a time.
+        const std::uint8_t flip = source.flip;
+        if constexpr (kWidens) {
+            const int zero = source.zero;
+            for (std::int64_t at = 0; at < count; ++at) {
+                const auto number = static_cast<std::int16_t>((from[at] ^ flip) - zero);
+                __builtin_memcpy(to + 2 * at, &number, sizeof number);
+            }
+        } else if (flip == 0) {
+            __builtin_memcpy(to, from, static_cast<std::size_t>(count));
+        } else {
+            for (std::int64_t at = 0; at < count; ++at) to[at] = from[at] ^ flip;
+        }
+    }
+};
+
+template <class Q>
+constexpr ByteConvKernels kByteConv{2 * Q::kLanes,
+                                    Q::kNumbers,
+                                    Q::kPixels,
+                                    {ByteConvRows<Q, 1>::run, ByteConvRows<Q, 2>::run},
+                                    ByteConvWords<Q>::pack,
+                                    ByteConvWords<Q>::start,
+                                    ByteConvWords<Q>::copy};
 
 }  // namespace
 }  // namespace stridewise

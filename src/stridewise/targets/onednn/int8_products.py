@@ -20,7 +20,7 @@ from stridewise.targets.kernels import (
     scale_args,
     scale_memories,
 )
-from stridewise.targets.onednn.int8_conv import products_in_quads
+from stridewise.targets.onednn.int8_conv import products_in_words
 from stridewise.targets.onednn.int8_depthwise import is_in_rows, products_in_rows
 from stridewise.targets.onednn.integers import (
     Chain,
@@ -34,10 +34,19 @@ from stridewise.targets.onednn.integers import (
 from stridewise.targets.onednn.memory import storage_of
 from stridewise.tensor import Grid
 
-__all__ = ["products", "products_to"]
+__all__ = ["has_library_products", "products", "products_to"]
 
 _PRODUCTS = frozenset({"convolution", "deconvolution", "matmul"})
 """Kinds of kernels that multiply integers, for which the CPU needs instructions."""
+
+
+def has_library_products(option: KernelOption) -> bool:
+    """Return whether the library multiplies integers in an option."""
+    for call in option.calls:
+        weights = call.spec.memory("weights")
+        if call.spec.kind in _PRODUCTS and weights is not None and weights.dtype == "s8":
+            return True
+    return False
 
 
 def products(option: KernelOption, context: KernelContext) -> Iterator[KernelOption]:
@@ -69,7 +78,7 @@ def products_to(
         return
     operands = _operands(context, option)
     typed = Typed(context, (source, *operands[1:]), result)
-    yield from products_in_quads(typed, option, weights)
+    yield from products_in_words(typed, option, weights)
     chain = Chain()
     destination = spec.memory("dst")
     assert destination is not None  # products have one

@@ -17,6 +17,7 @@ from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.cast import views_in_bfloat16
 from stridewise.targets.onednn.int8 import boundary, in_int8, in_offered_int8
+from stridewise.targets.onednn.int8_products import has_library_products
 from stridewise.targets.onednn.matmul import for_vectors
 from stridewise.targets.onednn.precision import (
     BF16,
@@ -113,7 +114,8 @@ class LibraryTarget:
         precision: what tensors may be stored in beside their own type.
         has_bfloat16: whether the library has kernels on bfloat16 tensors for the machine.
         has_products: whether the machine has instructions for products of bfloat16.
-        has_int8: whether kernels on tensors of integers are exact on the machine.
+        has_int8: whether there are kernels on tensors of integers for the machine.
+        has_int8_products: whether the library's products of integers are exact on it.
     """
 
     name: str
@@ -127,6 +129,7 @@ class LibraryTarget:
     has_bfloat16: bool = False
     has_products: bool = False
     has_int8: bool = False
+    has_int8_products: bool = False
 
     @property
     def library(self) -> str:
@@ -236,10 +239,11 @@ class LibraryTarget:
     ) -> Iterator[KernelOption | Refusal]:
         """Yield options on quantized tensors, of a node whose values have grids."""
         if self.has_int8:
-            yield from in_int8(options, context)
-            yield from in_offered_int8(options, context)
+            for option in (*in_int8(options, context), *in_offered_int8(options, context)):
+                if self.has_int8_products or not has_library_products(option):
+                    yield option
         elif any(context.value(name).grid is not None for name in context.node.outputs):
-            reason = "kernels on integers need AVX-512 with VNNI, else sums of products overflow"
+            reason = "kernels on integers need AVX2, or AVX-512 with VNNI"
             yield Refusal("int8", context.node.name, reason)
 
     def _types(self, context: KernelContext) -> set[DType]:
@@ -298,4 +302,5 @@ def onednn_cpu(
         has_bfloat16=machine.has_avx512,
         has_products=machine.has_bfloat16,
         has_int8=machine.has_int8,
+        has_int8_products=machine.has_int8_products,
     )

@@ -138,19 +138,26 @@ void Expression::join_steps(const std::vector<PointwiseStep> &steps) {
 }
 
 void Expression::choose_part() {
-    std::int64_t longest = 1;
-    const auto copied = [this](std::size_t at) {
-        return sources_[at].reading == Reading::copied ? walk_.repetition(at)
-                                                       : Walk::Repetition{0, 0};
-    };
+    // Parts are multiples of `least` elements, and end where `whole` ones do.
+    std::int64_t least = kPointwiseLanes, whole = 0;
     for (std::size_t at = 0; at < sources_.size(); ++at) {
-        const std::int64_t period = copied(at).period;
-        const std::int64_t whole = period == 0 ? 1 : std::lcm(period, kPointwiseLanes);
-        if (period > 1 && whole <= kPart) longest = std::max(longest, whole);
+        if (sources_[at].reading != Reading::copied) continue;
+        const auto [period, span] = walk_.repetition(at);
+        const std::int64_t wanted = std::lcm(std::max<std::int64_t>(period, 1), kPointwiseLanes);
+        const bool repeats = period > 0 && wanted <= kPart;
+        if (repeats) least = std::max(least, wanted);
+        const std::int64_t ends = repeats ? span : walk_.row(at);
+        if (whole == 0 && ends > kPart) whole = ends;
     }
-    part_ = kPart / longest * longest;
+    part_ = kPart / least * least;
+    for (std::int64_t found = part_; whole > 0 && found >= kPart / 4; found -= least) {
+        if (whole % found != 0) continue;
+        part_ = found;
+        break;
+    }
     for (std::size_t at = 0; at < sources_.size(); ++at) {
-        const auto [period, span] = copied(at);
+        if (sources_[at].reading != Reading::copied) continue;
+        const auto [period, span] = walk_.repetition(at);
         if (period > 0 && part_ % period == 0) sources_[at].span = span;
     }
 }
@@ -208,6 +215,9 @@ const float *Expression::read(std::size_t at, const void *from, std::int64_t beg
         return vector;
     }
     if (element.type == Type::f32) {
+        const bool is_row = reading == Reading::copied && count % kPointwiseLanes == 0;
+        const std::int64_t offset = is_row ? walk_.offset_in_row(at, begin, count) : -1;
+        if (offset >= 0) return floats + offset;
         walk_.gather(at, floats, begin, count, vector);
     } else if (element.type == Type::bf16) {
         walk_.gather(at, halves, begin, count, vector);

@@ -145,29 +145,46 @@ Walk::Repetition Walk::repetition(std::size_t operand) const {
     return found.span > found.period ? found : Repetition{0, 0};
 }
 
+std::int64_t Walk::row(std::size_t operand) const {
+    return is_padded() || loops_.back().operands[operand] != 1 ? 1 : loops_.back().extent;
+}
+
+std::int64_t Walk::offset_in_row(std::size_t operand, std::int64_t begin,
+                                 std::int64_t count) const {
+    const std::int64_t extent = row(operand), first = begin % extent;
+    if (first + count > extent) return -1;
+    std::int64_t offset = first, rest = begin / extent;
+    for (std::size_t at = loops_.size() - 1; at-- > 0 && rest > 0;) {
+        offset += rest % loops_[at].extent * loops_[at].operands[operand];
+        rest /= loops_[at].extent;
+    }
+    return offset;
+}
+
 template <typename Body>
-void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
+void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count, std::size_t levels,
                     const Body &body) const {
     std::array<std::int64_t, kMostLoops + 1> index;
-    const std::size_t last = loops_.size() - 1;
-    std::int64_t offset = 0, rest = begin;
-    for (std::size_t at = loops_.size(); at-- > 0;) {
+    const std::size_t outer = loops_.size() - levels;
+    std::int64_t extent = 1, offset = 0;
+    for (std::size_t at = outer; at < loops_.size(); ++at) extent *= loops_[at].extent;
+    std::int64_t first = begin % extent, rest = begin / extent;
+    for (std::size_t at = outer; at-- > 0;) {
         index[at] = rest % loops_[at].extent;
         rest /= loops_[at].extent;
-        if (at < last) offset += index[at] * loops_[at].operands[operand];
+        offset += index[at] * loops_[at].operands[operand];
     }
     for (std::int64_t done = 0; done < count;) {
-        const std::int64_t first = index[last];
-        const std::int64_t length = std::min(count - done, loops_[last].extent - first);
+        const std::int64_t length = std::min(count - done, extent - first);
         std::int64_t read = length;
         if (block_ >= 0 && index[static_cast<std::size_t>(block_)] ==
                                loops_[static_cast<std::size_t>(block_)].extent - 1) {
             read = std::clamp<std::int64_t>(valid_ - first, 0, length);
         }
-        body(done, read, length - read, offset + first * loops_[last].operands[operand]);
+        body(done, read, length - read, offset, first);
         done += length;
-        index[last] = 0;
-        for (std::size_t at = last; at-- > 0;) {
+        first = 0;
+        for (std::size_t at = outer; at-- > 0;) {
             offset += loops_[at].operands[operand];
             if (++index[at] < loops_[at].extent) break;
             offset -= index[at] * loops_[at].operands[operand];
@@ -176,13 +193,38 @@ void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
     }
 }
 
+bool Walk::repeats_few(std::size_t operand) const {
+    constexpr std::int64_t kFew = 64;
+    if (is_padded() || loops_.size() < 2) return false;
+    const Loop &inner = loops_.back(), &outer = loops_[loops_.size() - 2];
+    return inner.extent <= kFew && inner.operands[operand] != 0 && outer.operands[operand] == 0;
+}
+
 template <class From, class To>
 void Walk::gather(std::size_t operand, const From *from, std::int64_t begin, std::int64_t count,
                   To *to) const {
     const std::int64_t step = loops_.back().operands[operand];
-    each_run(operand, begin, count,
-             [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t offset) {
-                 const From *source = from + offset;
+    if (repeats_few(operand)) {
+        // The elements of a period, and then copies of what is there already.
+        const std::int64_t extent = loops_.back().extent;
+        each_run(operand, begin, count, 2,
+                 [&](std::int64_t at, std::int64_t read, std::int64_t, std::int64_t offset,
+                     std::int64_t first) {
+                     To *target = to + at;
+                     std::int64_t there = std::min(extent, read);
+                     for (std::int64_t i = 0; i < there; ++i) {
+                         target[i] = as<To>(from[offset + (first + i) % extent * step]);
+                     }
+                     for (; there < read; there += std::min(there, read - there)) {
+                         std::copy_n(target, std::min(there, read - there), target + there);
+                     }
+                 });
+        return;
+    }
+    each_run(operand, begin, count, 1,
+             [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t offset,
+                 std::int64_t first) {
+                 const From *source = from + offset + first * step;
                  To *target = to + at;
                  if (step == 1) {
                      for (std::int64_t i = 0; i < read; ++i) target[i] = as<To>(source[i]);
@@ -199,10 +241,9 @@ template <class T>
 void Walk::clear_padding(std::int64_t begin, std::int64_t count, T *data) const {
     if (!is_padded()) return;
     // Whichever operand: offsets are not needed.
-    each_run(0, begin, count,
-             [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t) {
-                 std::fill_n(data + at + read, padding, T{});
-             });
+    each_run(0, begin, count, 1,
+             [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t,
+                 std::int64_t) { std::fill_n(data + at + read, padding, T{}); });
 }
 
 template void Walk::gather(std::size_t, const float *, std::int64_t, std::int64_t, float *) const;

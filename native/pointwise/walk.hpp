@@ -28,6 +28,11 @@ class Walk {
         std::int64_t period, span;
     };
     Repetition repetition(std::size_t operand) const;
+    // Elements of an operand that lie one after the other where those of the tensor do; 1 if none.
+    std::int64_t row(std::size_t operand) const;
+    // The offset in an operand of elements begin, begin + 1, ... if they are of the same row; else
+    // -1.
+    std::int64_t offset_in_row(std::size_t operand, std::int64_t begin, std::int64_t count) const;
     // Copies the elements of an operand that belong to elements begin, begin + 1, ... as they are
     // stored; zeros for padding of the tensor, which the operand need not have.
     template <class From, class To>
@@ -54,10 +59,14 @@ class Walk {
     static std::int64_t valid_lanes(const MemoryDesc &whole);
 
   private:
-    // Calls body(position, lanes, padding, offset) for each part of the innermost loop.
+    // Calls body(position, elements, padding, offset, first) for each part of the innermost loops,
+    // of which there are one or, without padding, two: the offset of their element 0 in the
+    // operand, and the element that the part begins with.
     template <typename Body>
-    void each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
+    void each_run(std::size_t operand, std::int64_t begin, std::int64_t count, std::size_t levels,
                   const Body &body) const;
+    // Whether the second loop from inside repeats the few elements of the first one.
+    bool repeats_few(std::size_t operand) const;
 
     std::vector<Loop> loops_;
     std::int64_t size_ = 1;

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
-from stridewise.formats import nd
+from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal
 from stridewise.ops.activation import SNAPS
 from stridewise.ops.geometry import canonical_shape
+from stridewise.ops.pointwise import Step
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -24,6 +25,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import memory_of
+from stridewise.targets.onednn.pointwise import flops_of
 from stridewise.targets.onednn.post_ops import fused, takes_snap
 
 __all__ = ["FAMILY", "affine_options"]
@@ -72,37 +74,70 @@ def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refu
             (Call(spec, args),),
             (Alias(0, 0, 0, "in place"),),
         )
+    yield from _in_one_pass(context)
+
+
+def _rows(context: KernelContext) -> Iterator[tuple[str, Format, Format, MemorySpec, MemorySpec]]:
+    """Yield kinds and formats of source and result, their memory, and that of constant rows."""
+    node = context.node
+    x, results = context.value(node.inputs[0]), context.formats(node.outputs[0])
+    if not all(map(context.is_constant, node.inputs[1:3])):
+        return
+    for kind, fmt in context.formats(x.name).items():
+        if kind in results:
+            memory = memory_of(fmt, canonical_shape(x, fmt))
+            row = (1, x.shape[1], *(1,) * (len(memory.dims) - 2))
+            yield kind, fmt, results[kind], memory, MemorySpec(row, memory.tag)
+
+
+def _in_one_pass(context: KernelContext) -> Iterator[KernelOption]:
+    """Yield a product and a sum of each channel by the core's kernel."""
+    node = context.node
+    found = [Step("mul", ("x0", "x1")), Step("add", ("t0", "x2"))]
+    found += [Step("relu", ("t1",))] if node.post_ops else []
+    for kind, fmt, result, memory, row in _rows(context):
+        spec = KernelSpec(
+            "pointwise",
+            (("src0", memory), ("src1", row), ("src2", row), ("dst", memory)),
+            (("expression", tuple(map(str, found))),),
+            flops=flops_of(found) * prod(memory.dims),
+        )
+        args = (
+            Arg("src0", input_of(0)),
+            *(Arg(f"src{index}", input_of(index), reshape=row.dims) for index in (1, 2)),
+            Arg("dst", output_of()),
+        )
+        yield KernelOption(
+            f"pointwise, {kind}",
+            (fmt, None, None),
+            (result,),
+            (Call(spec, args),),
+            (Alias(0, 0, 0, "in place"),),
+        )
 
 
 def affine_options(context: KernelContext) -> Iterable[KernelOption]:
     """Yield a product and a sum of each channel, whose kernel may also round to a grid."""
     node = context.node
-    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    results = context.formats(y.name)
-    if not all(map(context.is_constant, node.inputs[1:3])):
-        return
-    for kind, fmt in context.formats(x.name).items():
-        if kind not in results or fmt.is_blocked:
+    for kind, fmt, result, memory, channels in _rows(context):
+        if fmt.is_blocked:
             continue
-        memory = memory_of(fmt, canonical_shape(x, fmt))
-        row = (1, x.shape[1], *(1,) * (len(memory.dims) - 2))
-        channels = MemorySpec(row, memory.tag)
         post = fused(node, memory, accumulate=False)
         spec = KernelSpec(
             "binary",
             (("src", memory), ("src1", channels), ("dst", memory)),
             (("algorithm", "mul"),),
             (PostOpSpec("binary", "add", operand=channels), *post.specs),
-            flops=2.0 * prod(x.shape),
+            flops=2.0 * prod(memory.dims),
         )
         args = (
             Arg("src", input_of(0)),
-            Arg("src1", input_of(1), reshape=row),
+            Arg("src1", input_of(1), reshape=channels.dims),
             Arg("dst", output_of()),
-            Arg("post0", input_of(2), reshape=row),
+            Arg("post0", input_of(2), reshape=channels.dims),
         )
         call = Call(spec, args)
-        yield KernelOption(f"elementwise, {kind}", (fmt, None, None), (results[kind],), (call,))
+        yield KernelOption(f"elementwise, {kind}", (fmt, None, None), (result,), (call,))
 
 
 def _kernels_lrn(context: KernelContext) -> Iterable[KernelOption | Refusal]:

@@ -9,7 +9,7 @@ from math import inf
 from stridewise.errors import ExecutionError
 from stridewise.planning import Plan
 from stridewise.runtime.binding.primitives import create
-from stridewise.runtime.tuning.doubts import doubts
+from stridewise.runtime.tuning.doubts import doubts, unknown
 from stridewise.runtime.tuning.oracle import CalibratedOracle
 from stridewise.runtime.tuning.tuning import MakePlans, remembered
 from stridewise.targets.cost import Progress, is_reference
@@ -73,13 +73,19 @@ def _measured(
     if oracle.is_calibrated:
         until = min(until, time.monotonic() + some)
     for _ in range(_ROUNDS):
-        wanted = doubts(plans, oracle.deviations) if time.monotonic() < until else []
+        wanted = _wanted(plans, oracle) if time.monotonic() < until else []
         wanted = [spec for spec in wanted if _taken_ns(spec, oracle) <= longest]
         if not wanted:
             break
         oracle.times.measure(wanted, progress, until, predicts=True)
         plans = make(oracle)
     return plans
+
+
+def _wanted(plans: Sequence[Plan], oracle: CalibratedOracle) -> list[KernelSpec]:
+    """Return the kernels to measure, the most important one first."""
+    first = unknown(plans[0], oracle.deviations) if oracle.is_calibrated else []
+    return list(dict.fromkeys((*first, *doubts(plans, oracle.deviations))))
 
 
 def _taken_ns(spec: KernelSpec, oracle: CalibratedOracle) -> float:

@@ -8,8 +8,9 @@ from math import erfc, exp, hypot, pi, sqrt
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planning import Plan
 from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.rates import UNKNOWN
 
-__all__ = ["doubts"]
+__all__ = ["doubts", "unknown"]
 
 Deviations = Mapping[KernelSpec, float]
 
@@ -99,6 +100,17 @@ def _joined_or_apart(plan: Plan) -> Iterator[tuple[list[Candidate], list[Candida
         others = [[way] for way in joined if way is not second.chosen]
         others += apart if is_joined else ()
         yield from ((now, other) for other in others if _ends(*other) == _ends(*now))
+
+
+def unknown(plan: Plan, deviations: Deviations) -> list[KernelSpec]:
+    """Return kernels of a plan of whose kind no sample exists, the one that takes longest first.
+
+    Their costs may be wrong by any factor, and so may the library's first choice of an
+    implementation.
+    """
+    times = _kernels([decision.chosen for decision in plan.decisions])
+    found = (spec for spec in times if deviations.get(spec, 0.0) >= UNKNOWN.deviation)
+    return sorted(found, key=lambda spec: -times[spec])
 
 
 def doubts(plans: Sequence[Plan], deviations: Deviations) -> list[KernelSpec]:

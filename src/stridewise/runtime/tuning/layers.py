@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count, cycle
+from itertools import count, cycle, islice
 
 import numpy as np
 
@@ -115,6 +115,26 @@ def _sum(b: GraphBuilder, size: Size) -> str:
     return _active(b, b.op("add", [x, y]), size)
 
 
+def _normed(b: GraphBuilder, size: Size) -> str:
+    """A batch norm that cannot be folded, because an activation is before it."""
+    x, rows = _image(b, size), np.ones(size.inputs, np.float32)
+    y = b.op("scale_shift", [b.op("sigmoid", [x]), *(b.constant(rows) for _ in range(2))])
+    return b.relu(y) if size.has_function else y
+
+
+def _resized(mode: str) -> _Layer:
+    def layer(b: GraphBuilder, size: Size) -> str:
+        shape = (size.batch, size.inputs, 2 * size.side, 2 * size.side)
+        return b.op("resize", [_image(b, size)], {"shape": shape, "mode": mode})
+
+    return layer
+
+
+def _transposed(b: GraphBuilder, size: Size) -> str:
+    weights = b.constant(np.zeros((size.inputs, size.outputs, 2, 2), np.float32))
+    return b.op("conv_transpose", [_image(b, size), weights], {"strides": (2, 2)})
+
+
 def _dense(b: GraphBuilder, size: Size) -> str:
     return b.dense(b.input("x", (size.batch, 4 * size.inputs)), 4 * size.outputs)
 
@@ -158,6 +178,10 @@ LAYERS: Mapping[str, _Layer] = {
     "chain": _chain,
     "shuffled": _shuffled,
     "squeezed 1x1": _squeezed_1x1,
+    "batch norm": _normed,
+    "nearest resize": _resized("nearest"),
+    "transposed 2x2": _transposed,
+    "linear resize": _resized("linear"),
 }
 _TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1", "tokens")
 """Layers that networks have most of are repeated between the others."""
@@ -178,7 +202,8 @@ def _order() -> list[str]:
     trained = iter(TRAINED)
     for position, name in enumerate(LAYERS):
         found += [name, *((_TWICE[position // 2 % len(_TWICE)],) if position % 2 else ())]
-        found += [next(trained)] if position % _TRAINED_EVERY == _TRAINED_EVERY - 1 else []
+        if position % _TRAINED_EVERY == _TRAINED_EVERY - 1:
+            found += islice(trained, 1)
     return found
 
 

@@ -293,6 +293,8 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights,
         work.lanes = std::min(outputs_ - pair * 2 * lanes, 2 * lanes);
         const std::int64_t begin = count * group / groups;
         product.rows = work.count = count * (group + 1) / groups - begin;
+        // Pixels come from memory when they are read for the first time.
+        product.fetches = pair == item.pair && !gathers();
         product.pixels = source + begin * product.pixel_stride;
         work.offset = first + 2 * pair * result_.chunk + begin * result_.pixel;
         work.result = call.result + work.offset;

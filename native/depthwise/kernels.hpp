@@ -70,6 +70,7 @@ struct ExpandProduct {
     std::int64_t result_pixel;  // elements from one result to the next
     std::int64_t result_half;   // elements from the first vector to the second one
     std::int64_t rows;          // pixels
+    bool fetches;               // whether pixels are fetched before they are read
     bool clips;                 // to the bounds
     float low, high;
 };

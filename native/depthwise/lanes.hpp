@@ -336,8 +336,29 @@ struct Expansion {
         }
     }
 
+    // Chunks of pixels lie far from each other, so the processor does not fetch the next one. These
+    // are the pixels of one chunk after the other, and of the next product behind the last.
+    struct Fetch {
+        static constexpr std::int64_t kChunks = 6, kLine = 16;  // ahead; elements of a line
+        const ExpandProduct &product;
+        std::int64_t chunk;
+        const float *from;
+
+        explicit Fetch(const ExpandProduct &of)
+            : product(of), chunk(kChunks), from(of.pixels + kChunks * of.chunk_stride) {
+            if (product.channels < kChunks * N) from = of.pixels, chunk = 0;
+        }
+        inline void next() {
+            if (chunk * N >= product.channels) from = product.pixels + Most * N, chunk = 0;
+            for (std::int64_t at = 0; at < Most * N; at += kLine) __builtin_prefetch(from + at);
+            from += product.chunk_stride;
+            ++chunk;
+        }
+    };
+
     static void multiply(const ExpandProduct &product) {
         const float *weights = product.weights, *pixels[kPointers];
+        Fetch fetch(product);
         const std::int64_t stride = Strided ? product.pixel_stride : N;
         for (int i = 0; i < kPointers; ++i) pixels[i] = product.pixels + i * kShare * stride;
         const auto advance = [&](std::int64_t count) {
@@ -350,6 +371,7 @@ struct Expansion {
         }
         std::int64_t left = product.channels;
         for (; left >= N; left -= N, advance(product.chunk_stride)) {
+            if (!Strided && product.fetches) fetch.next();
 #pragma GCC unroll 4
             for (int lane = 0; lane < N; ++lane, weights += 2 * N) {
                 add(pixels, stride, lane, weights, sums);

@@ -140,6 +140,41 @@ struct ByteConvRows {
         }
     }
 
+    // Stores residual sums, which stay in registers, too.
+    template <int Count>
+    static inline void store_added(const ByteConvRow &row, std::int64_t first,
+                                   const Integers (*sums)[Vectors], const V *factor,
+                                   const V *term) {
+        const ByteBounds bounds = *row.bounds;
+        const ByteConvAddition addition = *row.addition;
+        const ByteConvOperand addend = row.operands[addition.operand];
+        const bool is_signed = addend.type == ElementType::s8;
+        constexpr int kPixels = 4 / Vectors;
+        const std::int64_t pixel = row.result_pixel, outputs = row.outputs;
+        const float times = row.times, plus = row.plus;
+        const auto *from = static_cast<const std::uint8_t *>(addend.from) + first * addend.pixel;
+        auto *to = static_cast<std::uint8_t *>(row.result) + first * pixel;
+#pragma GCC unroll 16
+        for (int k = 0; k < Count; k += kPixels, to += kPixels * pixel) {
+            V values[4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) {
+                const int at = k + i / Vectors < Count ? k + i / Vectors : Count - 1;
+                const int v = i % Vectors;
+                V value = __builtin_convertvector(sums[at][v], V) * factor[v] + term[v];
+                if (addition.rounds) {
+                    value = L::smaller(L::all(addition.high),
+                                       L::larger(L::all(addition.low), L::whole(value)));
+                    value = L::all(addition.times) * value + L::all(addition.plus);
+                }
+                value += Q::widen(from + at * addend.pixel + v * kLanes, outputs - v * kLanes,
+                                  is_signed);
+                values[i] = value * times + plus;
+            }
+            Q::template narrow<Vectors>(values, bounds, to, pixel, Count - k, outputs);
+        }
+    }
+
     // Fetches what results are stored in and what is added to them: pixels lie far from each other,
     // so the processor does not fetch them ahead.
     template <int Count>
@@ -229,41 +264,6 @@ struct ByteConvRows {
             }
         }
         finish(row, first, Count, all);
-    }
-
-    // The same for a residual sum.
-    template <int Count>
-    static inline void store_added(const ByteConvRow &row, std::int64_t first,
-                                   const Integers (*sums)[Vectors], const V *factor,
-                                   const V *term) {
-        const ByteBounds bounds = *row.bounds;
-        const ByteConvAddition addition = *row.addition;
-        const ByteConvOperand addend = row.operands[addition.operand];
-        const bool is_signed = addend.type == ElementType::s8;
-        constexpr int kPixels = 4 / Vectors;
-        const std::int64_t pixel = row.result_pixel, outputs = row.outputs;
-        const float times = row.times, plus = row.plus;
-        const auto *from = static_cast<const std::uint8_t *>(addend.from) + first * addend.pixel;
-        auto *to = static_cast<std::uint8_t *>(row.result) + first * pixel;
-#pragma GCC unroll 16
-        for (int k = 0; k < Count; k += kPixels, to += kPixels * pixel) {
-            V values[4];
-#pragma GCC unroll 4
-            for (int i = 0; i < 4; ++i) {
-                const int at = k + i / Vectors < Count ? k + i / Vectors : Count - 1;
-                const int v = i % Vectors;
-                V value = __builtin_convertvector(sums[at][v], V) * factor[v] + term[v];
-                if (addition.rounds) {
-                    value = L::smaller(L::all(addition.high),
-                                       L::larger(L::all(addition.low), L::whole(value)));
-                    value = L::all(addition.times) * value + L::all(addition.plus);
-                }
-                value += Q::widen(from + at * addend.pixel + v * kLanes, outputs - v * kLanes,
-                                  is_signed);
-                values[i] = value * times + plus;
-            }
-            Q::template narrow<Vectors>(values, bounds, to, pixel, Count - k, outputs);
-        }
     }
 
     template <int Count>

@@ -346,7 +346,8 @@ struct Expansion {
 
         explicit Fetch(const ExpandProduct &of)
             : product(of), chunk(kChunks), from(of.pixels + kChunks * of.chunk_stride) {
-            if (product.channels < kChunks * N) from = of.pixels, chunk = 0;
+            // Few chunks are fetched while the product before is computed.
+            if (product.channels <= kChunks * N) from = of.pixels + Most * N, chunk = 0;
         }
         inline void next() {
             if (chunk * N >= product.channels) from = product.pixels + Most * N, chunk = 0;

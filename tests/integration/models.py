@@ -14,6 +14,7 @@ import onnx
 import onnxruntime
 from onnx import ModelProto, numpy_helper
 
+import stridewise as sw
 from stridewise.frontends.onnx import randomize, rebatch
 from stridewise.graph import Graph
 from stridewise.ops import evaluate
@@ -24,6 +25,7 @@ __all__ = [
     "LIGHT_ATOL",
     "LIGHT_RTOL",
     "light_inputs",
+    "light_model_with_reorders",
     "light_models",
     "light_output",
     "random_inputs",
@@ -50,6 +52,14 @@ def light_models() -> dict[str, Path]:
     """The nine light models of the installed onnx package by name, like ``resnet50``."""
     folder = Path(onnx.__file__).parent / "backend/test/data/light"
     return {path.stem.removeprefix("light_"): path for path in sorted(folder.glob("*.onnx"))}
+
+
+def light_model_with_reorders() -> str:
+    """The name of a light model whose plan on this machine, by the analytic model, has reorders."""
+    for name in ("squeezenet", "shufflenet", "bvlc_alexnet", "zfnet512"):
+        if sw.plan(light_models()[name], tune="model", threads=2).reorders:
+            return name
+    raise AssertionError("no plan has reorders")
 
 
 def light_inputs(path: Path) -> dict[str, Array]:

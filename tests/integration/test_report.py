@@ -17,7 +17,7 @@ from stridewise.graph import Graph
 from stridewise.program import CopyStep, reorder_label
 from stridewise.report import collect
 
-from .models import light_models, random_inputs, small_models
+from .models import light_model_with_reorders, light_models, random_inputs, small_models
 
 F32 = np.float32
 SMALL = small_models()
@@ -132,14 +132,15 @@ def check_trace(text: str, model: sw.CompiledModel) -> None:
 
 
 def test_a_profile_becomes_a_trace():
-    model = sw.compile(light_models()["squeezenet"], tune="model", threads=2)
+    path = light_models()[light_model_with_reorders()]
+    model = sw.compile(path, tune="model", threads=2)
     profile = model.profile(random_inputs(model.plan.graph), runs=2)
     text = profile.to_chrome_trace()
     check_trace(text, model)
     events = {event["name"]: event for event in json.loads(text)["traceEvents"][2:]}
     last = list(events.values())[-1]
     assert last["ts"] + last["dur"] == pytest.approx(profile.measured_ns / 1e3)
-    (reorder,) = model.plan.reorders
+    reorder = model.plan.reorders[0]
     args = events[reorder_label(reorder)]["args"]
     assert args["formats"] == f"{reorder.source} -> {reorder.target}"
     assert args["predicted_us"] == pytest.approx(reorder.cost_ns / 1e3)

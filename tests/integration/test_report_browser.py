@@ -13,7 +13,7 @@ import pytest
 import stridewise as sw
 from stridewise.graph import Graph
 
-from .models import light_models, random_inputs
+from .models import light_model_with_reorders, light_models, random_inputs
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install 'stridewise[test]'")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -184,8 +184,8 @@ def test_a_click_on_a_node_shows_its_candidates_and_times(show: Show):
 
 
 def test_a_click_on_a_reorder_and_on_an_edge_says_what_moves(show: Show):
-    page = show("squeezenet")
-    page.press(page.one("#drawing .vertex.moves"))
+    page = show(light_model_with_reorders())
+    page.press(page.all("#drawing .vertex.moves")[0])
     assert page.text("#details h3") == "reorder"
     page.run(
         "document.querySelector('#drawing .grip')"

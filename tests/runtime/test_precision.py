@@ -178,6 +178,7 @@ def test_networks_stay_near_float32(name: str) -> None:
             assert np.linalg.norm(found - wanted) <= BOUNDS[name] * np.linalg.norm(wanted)
 
 
+@pytest.mark.skipif(not HAS_BF16, reason="without AVX-512 such plans stay float32")
 def test_weights_take_half_the_memory() -> None:
     graph = zoo.build("resnet18", size=64)
     whole, half = (
@@ -201,6 +202,7 @@ def test_edges_take_no_conversion_of_their_own(name: str) -> None:
     assert len(last) == sum(reorder.tensor in outputs for reorder in whole.reorders)
 
 
+@pytest.mark.skipif(not HAS_BF16, reason="without AVX-512 such plans stay float32")
 def test_a_wrong_bfloat16_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(lower_plan(half_plan(CASES["chain_17_3"](), "channels-last")))
     node = model.plan.graph.nodes[1]
@@ -281,6 +283,7 @@ def test_casts_between_floating_point_types_run_on_kernels(dtype: str) -> None:
 # --- plans, files, targets ----------------------------------------------------------------------
 
 
+@pytest.mark.skipif(not HAS_BF16, reason="without AVX-512 such plans stay float32")
 def test_a_plan_file_brings_its_storages_back(tmp_path: Path) -> None:
     graph = zoo.build("resnet18", size=32)
     plan = sw.plan(graph, tune="model", threads=2, dtype="bfloat16")
@@ -323,6 +326,7 @@ def test_stored_models_are_told_apart_by_precision_and_give_the_same_bits(
             np.testing.assert_array_equal(again.run(feeds)[name], wanted)
 
 
+@pytest.mark.skipif(not HAS_BF16, reason="without AVX-512 such plans stay float32")
 def test_text_and_questions_say_the_element_type() -> None:
     plan = sw.plan(zoo.build("resnet18", size=32), tune="model", threads=2, dtype="bfloat16")
     node = next(n for n in plan.graph.nodes if plan.storage(n.outputs[0]).dtype == BF16)

@@ -65,9 +65,12 @@ def distance(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:
 def test_gradients_are_near_those_of_float32(network: Callable[[], Graph]):
     graph = network()
     narrow, wide = trainer(graph, "bfloat16"), trainer(graph, "float32")
-    assert any(
+    is_narrow = any(
         "bf16" in str(s.spec) for s in narrow.model.program.steps if isinstance(s, KernelStep)
     )
+    if not this_machine(2).has_avx512 and not is_narrow:
+        pytest.skip("without AVX-512 convolutions have no bfloat16 kernels; the step stays float32")
+    assert is_narrow
     assert 0 < distance(changes(narrow), changes(wide)) < 2e-2
     np.testing.assert_allclose(narrow.losses, wide.losses, rtol=1e-2)
     for name, state in wide.model.states.items():  # running statistics

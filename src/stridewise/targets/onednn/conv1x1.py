@@ -3,8 +3,9 @@
 Squeeze and excitation multiplies each channel of an image by a number (Hu et al.,
 arXiv:1709.01507), and mobile networks have a convolution of 1x1 after that. One kernel computes
 both: it multiplies pixels by the factors while it copies them into the order of its products. It
-also computes tails of channels and exponential functions of post-ops faster than the library. The
-kernels are the core's, ``native/conv1x1/conv1x1.cpp``.
+also computes tails of channels and exponential functions of post-ops faster than the library, and
+products of matrices, whose rows are pixels. The kernels are the core's,
+``native/conv1x1/conv1x1.cpp``.
 """
 
 from __future__ import annotations

@@ -181,6 +181,8 @@ class _Part:
         self._moved: Values = dict(constants)
         self._had: Values = dict(constants)
         self._had_moved: Values = {}
+        # Tensors as reorders stored them, which may have rounded them.
+        self._had_again: dict[tuple[str, Storage], Array] = {}
         self._last = {
             name: index for index, node in enumerate(self._graph.nodes) for name in node.inputs
         }
@@ -224,7 +226,7 @@ class _Part:
 
     def _node(self, node: Node, chosen: Candidate) -> Iterator[VerificationRow]:
         approximate = chosen.option.approximate
-        right = _computed(node, self._had)
+        right = _computed(node, self._had | self._as_read(node, chosen))
         reference = _computed(node, self._reference)
         coarse = self._coarse(chosen)
         moved = self._shaken(node, self._moved, reference, approximate, coarse)
@@ -254,6 +256,12 @@ class _Part:
             )
             yield self._row(name, node.name, kernel, written, found, local, spare)
             yield from self._reordered(name)
+
+    def _as_read(self, node: Node, chosen: Candidate) -> Values:
+        """Return operands that reorders stored as the kernel reads them."""
+        ways = zip(node.inputs, chosen.option.needs, strict=False)
+        keys = ((name, way) for name, way in ways if way is not None)
+        return {key[0]: self._had_again[key] for key in keys if key in self._had_again}
 
     def _coarse(self, chosen: Candidate) -> float:
         """Return the step of the types that a kernel has tensors in instead of their own."""
@@ -298,6 +306,7 @@ class _Part:
             # A conversion rounds to the nearest element.
             value, way = self._graph.values[name], self._storage(written)
             own = Storage(way.format)
+            self._had_again[name, way] = found
             right = converted(value, converted(value, self._had[name], own, way), way, own)
             difference = compare(found, right, lambda right=right: right, step=0.0)
             kernel = f"reorder [{self._kernels[label]}]"

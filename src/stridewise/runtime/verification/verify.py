@@ -259,9 +259,13 @@ class _Part:
 
     def _as_read(self, node: Node, chosen: Candidate) -> Values:
         """Return operands that reorders stored as the kernel reads them."""
-        ways = zip(node.inputs, chosen.option.needs, strict=False)
-        keys = ((name, way) for name, way in ways if way is not None)
-        return {key[0]: self._had_again[key] for key in keys if key in self._had_again}
+        ways: dict[str, set[Storage | None]] = {}
+        for name, way in zip(node.inputs, chosen.option.needs, strict=True):
+            ways.setdefault(name, set()).add(way)
+        # A tensor that is read in two ways keeps the values that it was made with.
+        keys = ((name, *read) for name, read in ways.items() if len(read) == 1)
+        found = ((name, self._had_again.get((name, way))) for name, way in keys if way is not None)
+        return {name: array for name, array in found if array is not None}
 
     def _coarse(self, chosen: Candidate) -> float:
         """Return the step of the types that a kernel has tensors in instead of their own."""

@@ -28,7 +28,7 @@ from stridewise.runtime.tuning import calibrate, kernel_times
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.cost_file import cache_path
 from stridewise.runtime.tuning.doubts import doubts
-from stridewise.runtime.tuning.kernel_times import KernelTimes
+from stridewise.runtime.tuning.kernel_times import KernelTimes, roofline
 from stridewise.runtime.tuning.layers import LAYERS, layers, sizes_of
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle, in_place
 from stridewise.runtime.tuning.trained_layers import TRAINED
@@ -420,6 +420,25 @@ def test_bfloat16_layers_cover_joined_kernels_shuffles_and_inner_reorders(tmp_pa
     assert any(src.dtype == "bf16" for s in gradients if (src := s.memory("src")) is not None)
 
 
+def test_integer_layers_cover_products_of_library_and_core(tmp_path: Path):
+    """Every kind of layer comes up, and those on integers have no other kernels."""
+    machine = dataclasses.replace(this_machine(1), isa="AVX512_CORE_VNNI")
+    target = onednn_cpu(machine)
+    times = KernelTimes(machine, target, CostCache(machine, tmp_path))
+    found = {graph.name: graph for number, graph in numbered(55 * 7) if number % 7 < 4}
+    assert found.keys() == set(ALL)
+    kinds = set[str]()
+    for name in ("1x1", "depthwise 3x3", "sum", "tokens", "first", "max pool", "shuffled"):
+        for grid in calibrate.GRIDS:
+            specs = calibrate.kernels_of(found[name], times, target, grid)
+            kinds |= {spec.kind for spec in specs}
+            assert all({"s8", "u8"} & {m.dtype for _, m in spec.memories} for spec in specs)
+    assert kinds >= {
+        "conv_int8", "convolution", "depthwise_int8", "lookup", "matmul", "pointwise", "pooling",
+        "reorder",
+    }  # fmt: skip
+
+
 def test_layers_of_steps_offer_the_kernels_of_training(tmp_path: Path):
     """What a training step of a network with batch norms runs has samples of its kind."""
     target = onednn_cpu(this_machine(1))
@@ -451,3 +470,34 @@ def test_every_family_of_layers_has_sizes_of_the_whole_range():
             assert max(channels) >= 192
         assert min(s.side for s in found) <= 14
         assert max(s.side for s in found) >= 24
+
+
+def test_tiles_multiply_where_channels_are_last():
+    """With AMX, products of bfloat16 are fast in the formats for which the library has kernels."""
+
+    def convolution(tag: str, groups: tuple[int, ...] = ()) -> KernelSpec:
+        image = MemorySpec((1, 64, 56, 56), tag, dtype="bf16")
+        weights = MemorySpec((*groups, 64, 64, 3, 3), "any", dtype="bf16")
+        memories = (("src", image), ("weights", weights), ("dst", image))
+        return KernelSpec("convolution", memories, flops=1e12)
+
+    oracles = [
+        roofline(dataclasses.replace(HERE, isa=isa), onednn_cpu(HERE))
+        for isa in ("AVX512_CORE_BF16", "AVX512_CORE_AMX")
+    ]
+    matrix = MemorySpec((4096, 4096), "ab", dtype="bf16")
+    product = KernelSpec(
+        "matmul", tuple((r, matrix) for r in ("src", "weights", "dst")), flops=1e12
+    )
+    gains = [
+        oracles[0].cost(spec).cost_ns / oracles[1].cost(spec).cost_ns
+        for spec in (
+            product,
+            convolution("acdb"),
+            convolution("aBcd16b"),
+            convolution("acdb", (2,)),
+        )
+    ]
+    assert gains[0] == pytest.approx(3.0, rel=0.01)
+    assert gains[1] == pytest.approx(3.0, rel=0.01)
+    assert gains[2:] == pytest.approx([0.5, 0.5], rel=0.01)

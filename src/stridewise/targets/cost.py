@@ -176,6 +176,8 @@ class Roofline:
         overhead_ns: fixed cost of a call.
         bfloat16_rate: how many times the peak rate holds for products of bfloat16.
         int8_rate: how many times it holds for products of integers of 8 bits.
+        tile_rates: the same by type, for kernels that multiply tiles; None without AMX.
+        has_tiles: tells which kernels do so.
         threads: number of threads; small kernels run on one of them.
         function_ns: what one thread takes for a value of an exponential function in a post-op.
     """
@@ -186,6 +188,8 @@ class Roofline:
     overhead_ns: float = 1500.0
     bfloat16_rate: float = 1.0
     int8_rate: float = 1.0
+    tile_rates: Mapping[str, float] | None = None
+    has_tiles: Callable[[KernelSpec], bool] = lambda _: False
     threads: int = 1
     function_ns: Callable[[KernelSpec], float] = lambda _: FUNCTION_NS
 
@@ -200,7 +204,9 @@ class Roofline:
         """Return the modelled cost of one kernel."""
         if spec.kind == HOST:
             return host_cost(spec)
-        rates = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
+        rates: Mapping[str, float] = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
+        if self.tile_rates is not None and self.has_tiles(spec):
+            rates = self.tile_rates
         peak = self.peak_flops * rates.get(_product_dtype(spec), 1.0)
         threads = 1 if spec.is_small else self.threads
         seconds = max(

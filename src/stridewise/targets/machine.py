@@ -34,6 +34,11 @@ class Machine:
         return any(name in self.isa for name in ("BF16", "FP16", "AMX", "AVX10"))
 
     @property
+    def has_tiles(self) -> bool:
+        """Whether instructions multiply tiles of bfloat16 and of 8-bit integers (AMX)."""
+        return "AMX" in self.isa
+
+    @property
     def has_int8(self) -> bool:
         """Whether there are kernels on 8-bit integers: with AVX-512 and VNNI, and with AVX2."""
         return self.has_int8_products or self.isa.startswith("AVX2")

@@ -21,22 +21,26 @@ from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.layers import layers
-from stridewise.runtime.tuning.oracle import CALIBRATION
+from stridewise.runtime.tuning.offers import with_offers
+from stridewise.runtime.tuning.oracle import CALIBRATION, INTEGERS
 from stridewise.runtime.tuning.trained_layers import TRAINED, WEIGHTS
 from stridewise.targets.cost import KernelCost, Progress
 from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, LibraryTarget, onednn_cpu
 from stridewise.targets.rates import Sample, predicted
+from stridewise.tensor import Grid
 
-__all__ = ["Calibration", "FamilyRate", "calibrate", "kernels_of"]
+__all__ = ["GRIDS", "Calibration", "FamilyRate", "calibrate", "kernels_of"]
 
 _MOST_NS = 2e7
 """Kernels with a larger estimate are not measured: similar smaller ones tell their costs."""
 _MAP_RANK = 4  # of images
 _HALVES = 7
-"""The last three of each so many layers are also measured on bfloat16 tensors. The number has no
-common factor with the other periods."""
+"""The last three of each so many layers are also measured on bfloat16 tensors, the others on
+integers. The number has no common factor with the other periods."""
+GRIDS = (Grid("u8", (2.0**-6,)), Grid("u8", (2.0**-6,), (32,)))
+"""What the tensors of a layer may be rounded to: without and with numbers below 0."""
 _TOGETHER = 64
 """Kernels that are measured in turn."""
 _FOLDS = 4
@@ -121,18 +125,40 @@ class _Recorder:
         return {spec: (KernelCost(self._times.estimate(spec), "", "model"),) for spec in specs}
 
 
-def kernels_of(graph: Graph, times: KernelTimes, target: LibraryTarget) -> list[KernelSpec]:
-    """Return the kernels that the target offers for a layer, and reorders around it."""
+def kernels_of(
+    graph: Graph, times: KernelTimes, target: LibraryTarget, grid: Grid | None = None
+) -> list[KernelSpec]:
+    """Return the kernels that the target offers for a layer, and reorders around it.
+
+    Args:
+        graph: the layer.
+        times: tells estimates.
+        target: makes kernels.
+        grid: what tensors may be rounded to; only kernels on integers are returned then.
+    """
     recorder = _Recorder(times)
     # Layers without an operator that names axes come between others that do.
     ranks = {name: len(graph.values[name].shape) for name in graph.inputs if name != WEIGHTS}
     maps = {name: "NCHW" for name, rank in ranks.items() if rank == _MAP_RANK}
     derived = derive(simplify(graph, passes_for(ABILITY, keep_parameters=False)).graph, maps)
+    if grid is not None:
+        derived = with_offers(derived, dict.fromkeys(_roundable(derived.graph), grid), {})
     enumerate_candidates(derived.graph, target, recorder)
     return [
         spec
         for spec in dict.fromkeys(recorder.specs)
-        if spec.kind != HOST and times.estimate(spec) <= _MOST_NS
+        if spec.kind != HOST
+        and times.estimate(spec) <= _MOST_NS
+        and (grid is None or any(memory.dtype in INTEGERS for _, memory in spec.memories))
+    ]
+
+
+def _roundable(graph: Graph) -> list[str]:
+    """Return the tensors of a layer that integers can store."""
+    return [
+        name
+        for name, value in graph.values.items()
+        if value.dtype.short == "f32" and name not in graph.constants
     ]
 
 
@@ -160,11 +186,15 @@ def calibrate(
             progress(int(passed), ceil(seconds), graph.name)
         # Weights that steps change are no constants, which plans count as cold.
         times = ways[0 if graph.name in TRAINED else number // 2 % 2]
-        offer = halves if number % _HALVES >= _HALVES - 3 else target
+        is_half = number % _HALVES >= _HALVES - 3
+        found = kernels_of(graph, times, halves if is_half else target)
+        if not is_half and machine.has_int8 and graph.name not in TRAINED:
+            grid = GRIDS[number // _HALVES % len(GRIDS)]
+            found += kernels_of(graph, times, target, grid)
         # Each layer has many reorders. Only a chain has those between formats of inner tensors, and
         # a concatenation copies of slices.
         moves = graph.name in ("chain", "concat") or not number % 4
-        specs = [s for s in kernels_of(graph, times, offer) if s.kind != "reorder" or moves]
+        specs = [spec for spec in found if spec.kind != "reorder" or moves]
         queue.add(times, specs)
     queue.finish()
     measured = len(queue.seen)

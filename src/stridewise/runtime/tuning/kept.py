@@ -9,7 +9,7 @@ from stridewise.runtime.tuning.cost_cache import CostCache
 
 __all__ = ["KEPT", "decisive", "digest", "name_of"]
 
-KEPT = "auto 5 "
+KEPT = "auto 6 "
 """What the keys of kept costs begin with. The number counts the changes of the analytic model and
 of predictions."""
 

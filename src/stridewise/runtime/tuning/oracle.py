@@ -33,7 +33,14 @@ from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import UNKNOWN, Rate, Samples, Traits, predicted
 
-__all__ = ["CALIBRATION", "CalibratedOracle", "MeasuringOracle", "estimating_oracle", "in_place"]
+__all__ = [
+    "CALIBRATION",
+    "INTEGERS",
+    "CalibratedOracle",
+    "MeasuringOracle",
+    "estimating_oracle",
+    "in_place",
+]
 
 CALIBRATION = "calibration"
 """Key of the cost cache that changes with each calibration of the machine."""
@@ -53,7 +60,7 @@ all. Of 332 reorders in nine networks, two threads of Zen 4, steps took 2 ns a l
 the rest is what the readers of their results take longer."""
 
 _PREDICTED = frozenset({"calibrated", "model"})
-_INTEGERS = frozenset({"s8", "u8"})
+INTEGERS = frozenset({"s8", "u8"})
 
 
 def estimating_oracle(machine: Machine, target: LibraryTarget) -> KernelOracle:
@@ -238,12 +245,12 @@ def in_order(costs: Mapping[KernelSpec, Known]) -> dict[KernelSpec, Known]:
     integers: dict[object, float] = {}
     for spec, known in costs.items():
         dst = spec.memory("dst")
-        if dst is not None and dst.dtype in _INTEGERS and not isinstance(known, Refusal):
+        if dst is not None and dst.dtype in INTEGERS and not isinstance(known, Refusal):
             integers[_but_for_result(spec)] = known[0].cost_ns
     found = dict(costs)
     for spec, known in costs.items():
         dst, src = spec.memory("dst"), spec.memory("src")
-        if src is None or dst is None or (src.dtype in _INTEGERS, dst.dtype) != (True, "f32"):
+        if src is None or dst is None or (src.dtype in INTEGERS, dst.dtype) != (True, "f32"):
             continue
         least = integers.get(_but_for_result(spec)) if spec.memory("weights") else None
         if least is None or isinstance(known, Refusal) or known[0].source not in _PREDICTED:

@@ -144,6 +144,14 @@ def _held(context: KernelContext) -> Iterable[KernelOption]:
     return dict.fromkeys(option for option in found if option is not None)
 
 
+_MATRICES = frozenset({"inner_product", "matmul"})
+_IMAGES = frozenset(
+    {"conv_weight_gradient", "convolution", "deconvolution"}
+    | {"fitted_convolution", "fitted_deconvolution"}
+)
+"""Kinds of the library's products of matrices, and of images and windows."""
+
+
 def efficiency(spec: KernelSpec) -> float:
     """Return which part of the roofline a kernel reaches.
 
@@ -159,6 +167,20 @@ def efficiency(spec: KernelSpec) -> float:
 def function_ns(spec: KernelSpec) -> float:
     """Return what one thread takes for a value of an exponential function in a post-op."""
     return KINDS.get(spec.kind, KernelKind()).function_ns
+
+
+def has_tiles(spec: KernelSpec) -> bool:
+    """Return whether the library multiplies by AMX in a kernel, where the processor has it.
+
+    That is so for matrices, and for images with channels last if each pixel is in one product.
+    """
+    src, weights = spec.memory("src"), spec.memory("weights")
+    if spec.kind in _MATRICES:
+        return True
+    if spec.kind not in _IMAGES or src is None:
+        return False
+    has_groups = weights is not None and len(weights.dims) > len(src.dims)
+    return storage_of(src) == "channels-last" and not has_groups
 
 
 def is_naive(spec: KernelSpec) -> bool:

@@ -109,7 +109,7 @@ def capability(
 def save(
     graph: Graph, path: str | os.PathLike[str], *, external_above: int = 2_000_000_000
 ) -> None:
-    """Write a graph as an ONNX model of opset 17, or 20 where an operator needs it.
+    """Write a graph as an ONNX model of opset 17, or 20 or 22 where an operator or type needs it.
 
     Values and nodes keep their names. Parameters become constants of their initial values, and
     post-ops of a simplified graph nodes of their own. Equal graphs give equal bytes. An existing

@@ -55,6 +55,7 @@ __all__ = [
     "split_assignments",
     "streams_option",
     "target_option",
+    "training_options",
 ]
 
 OUT = Console(highlight=False)
@@ -340,7 +341,7 @@ SAMPLE_FILES = (
 """What ``--calibration`` takes."""
 
 
-_OPTIONS = (
+_SOURCE = (
     click.argument("model", type=click.Path(path_type=Path)),
     click.option(
         "--shape",
@@ -391,15 +392,23 @@ _OPTIONS = (
         show_default=True,
         help="fast allows Winograd convolution, whose rounding errors are larger; exact does not.",
     ),
-    click.option(
+)
+
+
+def _dtype_option(*more: str, others: str = "") -> Callable[..., Any]:
+    return click.option(
         "--dtype",
-        type=click.Choice(["model", "float32", "bfloat16", "auto"]),
+        type=click.Choice(["model", "float32", "bfloat16", *more]),
         default="model",
         show_default=True,
         help="model uses integer kernels for quantized tensors; float32 computes them in float32; "
-        "bfloat16 also allows float32 tensors to be stored as bfloat16 where that is not slower; "
-        "auto chooses types so that the error is within --max-error.",
-    ),
+        "bfloat16 also allows float32 tensors to be stored as bfloat16 where that is not slower"
+        f"{others}.",
+    )
+
+
+_TYPES = (
+    _dtype_option("auto", others="; auto chooses types so that the error is within --max-error"),
     click.option(
         "--max-error",
         type=float,
@@ -415,6 +424,8 @@ _OPTIONS = (
         help="With --dtype auto, samples that also allow tensors to be stored as integers of 8 "
         f"bits: {SAMPLE_FILES}",
     ),
+)
+_LIMITS = (
     click.option(
         "--weight-memory-limit",
         type=click.IntRange(0),
@@ -472,7 +483,17 @@ _AS_GIVEN = (
 
 def compile_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the model argument and the options of compiling; the command gets a ``Request``."""
+    return _with_request((*_SOURCE, *_TYPES, *_LIMITS), command)
 
+
+def training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the model argument and those options that training has as well."""
+    return _with_request((*_SOURCE, _dtype_option(), *_LIMITS), command)
+
+
+def _with_request(
+    options: Sequence[Callable[..., Any]], command: Callable[..., None]
+) -> Callable[..., None]:
     @wraps(command)
     def with_request(
         model: Path,
@@ -483,13 +504,13 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         no_fallback: bool,
         **others: Any,
     ) -> None:
-        own = {key: others.pop(key) for key in _AS_GIVEN}
+        own = {key: others.pop(key) for key in _AS_GIVEN if key in others}
         own |= {"plan": plan_file, "fallback": not no_fallback}
         own |= {"origins": split_assignments(input_origins, "--input-origin")}
         request = Request(model, parse_shapes(shapes), parse_values(values), **own)
         command(request, **others)
 
-    return with_options(_OPTIONS, with_request)
+    return with_options(options, with_request)
 
 
 def with_options(options: Sequence[Callable[..., Any]], command: Callable[..., None]) -> Any:

@@ -17,9 +17,9 @@ from stridewise.cli.console import (
     OUT,
     Callback,
     Request,
-    compile_options,
     measuring,
     save_text,
+    training_options,
     with_options,
 )
 from stridewise.cli.training_data import Data, batches, check_classifier, epoch_steps, read_data
@@ -180,7 +180,7 @@ _OPTIONS = (
 
 
 @click.command("train")
-@compile_options
+@training_options
 @partial(with_options, _OPTIONS)
 def train(request: Request, **given: Any) -> None:
     """Train the weights of MODEL to classify DATA.

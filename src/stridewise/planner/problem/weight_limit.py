@@ -1,7 +1,8 @@
 """The limit on the memory of weights that Winograd convolution transforms.
 
-Transformed weights take 16/9 or 4 times the memory of plain ones, and more where channels are
-padded. A limit is kept by offering fewer kernels, so that whatever the solver picks is within it.
+Weights transformed for F(2x2), F(4x4) and F(6x6) take 16/9, 4 and 64/9 times the memory of plain
+ones, and more where channels are padded. A limit is kept by offering fewer kernels, so that
+whatever the solver picks is within it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Random {
 // is written, and no kernel notices.
 template <class T, class Next>
 void fill_by(Buffer &buffer, const Next &next) {
-    constexpr std::size_t kDifferent = 1 << 16;
+    constexpr std::size_t kDifferent = 1 << 12;
     auto *data = reinterpret_cast<T *>(buffer.data());
     const std::size_t count = buffer.nbytes() / sizeof(T);
     std::generate_n(data, std::min(count, kDifferent), next);

@@ -25,7 +25,7 @@ from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.disturbance import Stopwatch, Waits
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Sampled
 from stridewise.runtime.tuning.layers import layers
-from stridewise.runtime.tuning.windows import WINDOWS, Entrant, take_turns
+from stridewise.runtime.tuning.windows import WINDOWS, Entrant, compared, take_turns
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.rates import Sample, Traits
@@ -214,6 +214,34 @@ def test_kernels_take_turns_and_only_rivals_run_again():
     fast, far = entrant([40]), entrant([90])
     turns([[fast, far]])
     assert [len(one.times) for one in (fast, far)] == [WINDOWS, 1]
+
+
+@given(
+    st.lists(st.sampled_from([1.0, 1.4, 3.0]), min_size=WINDOWS, max_size=WINDOWS),
+    st.lists(st.floats(1.0, 1.9), min_size=1, max_size=3),
+    st.integers(0, 2),
+)
+def test_phases_of_the_machine_do_not_change_the_order_of_implementations(
+    phases: list[float], factors: list[float], first: int
+):
+    rivals = [entrant([50]), *(entrant([50]) for _ in factors)]
+    for at, (one, factor) in enumerate(zip(rivals, (1.0, *factors), strict=True)):
+        # One of them ran alone once, as in a turn that disturbed the others.
+        one.turns, one.times = list(range(WINDOWS)), [30.0 * factor * phase for phase in phases]
+        if at == first:
+            one.turns.append(WINDOWS)
+            one.times.append(900.0)
+    costs = compared(rivals)
+    least = min(costs)
+    assert costs == pytest.approx([least * factor for factor in (1.0, *factors)])
+
+
+def test_implementations_with_few_turns_in_common_have_medians_of_their_own():
+    one, other = entrant([50]), entrant([50])
+    one.turns, one.times = [0, 1, 2, 3], [30.0, 31.0, 32.0, 33.0]
+    other.turns, other.times = [0, 5], [60.0, 62.0]
+    assert compared([one, other]) == [31.5, 61.0]
+    assert compared([]) == []
 
 
 @pytest.mark.parametrize(("window_ns", "count"), [(50, WINDOWS), (25, 4), (10, 3), (1, 3)])

@@ -78,6 +78,11 @@ class MemorySpec:
     strides: tuple[int, ...] | None = None
     dtype: str = "f32"
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements, without padding."""
+        return dtype_of(self.dtype).itemsize * prod(self.dims)
+
     def __str__(self) -> str:
         layout = self.tag if self.strides is None else "s" + "x".join(map(str, self.strides))
         return f"{self.dtype}:{'x'.join(map(str, self.dims))}:{layout}"
@@ -140,7 +145,7 @@ class KernelSpec:
         operands = [p.operand for p in self.post_ops if p.operand is not None]
         total = 0
         for memory in [*(m for _, m in self.memories), *operands]:
-            total += dtype_of(memory.dtype).itemsize * prod(memory.dims)
+            total += memory.nbytes
         return total
 
     @property

@@ -23,7 +23,7 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 
 Array = NDArray[Any]
 
-VERSION = 13
+VERSION = 18
 """Changes with the meaning of traits, the analytic estimates, and how kernels are measured: samples
 of other versions are ignored."""
 
@@ -138,7 +138,7 @@ _MOST_LOSS = 1.0
 _USUAL = ("brgconv_1x1", "brgconv", "jit_1x1", "jit_dw", "brdgmm_dw", "jit")
 """Implementations of convolutions that the library has for few shapes come before those that it has
 for more of them: the general ones are rarely much faster, and may take twice as long."""
-_USUAL_LOSS = 0.2
+_USUAL_LOSS = 0.4
 """The loss that this order lets expect of a later implementation. It counts as much as the nearest
 sample."""
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH
@@ -323,7 +323,7 @@ def _elected(
     """
     own = _class(traits.family, traits.way)
     voters = [
-        (weight**4, _losses(known.implementations[sample]))
+        (weight**2, _losses(known.implementations[sample]))
         for sample, weight in zip(nearest, weights, strict=True)
         if _class(known.families[sample], known.ways[sample]) == own
     ]

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from math import log, prod
+from math import log
 
 from stridewise.classes import dataclass
 from stridewise.graph import Refusal
@@ -22,7 +22,7 @@ from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
 from stridewise.runtime.tuning.disturbance import Waits
-from stridewise.runtime.tuning.windows import Entrant, take_turns
+from stridewise.runtime.tuning.windows import Entrant, compared, take_turns
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -52,7 +52,7 @@ _INT8_RATE = {True: 4.0, False: 2.0}
 # With AMX the library multiplies tiles where it can: a core of Emerald Rapids reached 0.5 to 1.4
 # TFLOP/s in a 3x3 convolution of bfloat16. Its other instructions for products of bfloat16 are no
 # faster than those for float32.
-_TILE_RATES = {"bf16": 6.0, "s8": 9.0}
+_TILE_RATES = {"bf16": 12.0, "s8": 24.0}
 _BFLOAT16_RATE_BESIDE_TILES = 1.0
 _COLD_BYTES_PER_NS = 25.0
 _OVERHEAD_NS = 600.0
@@ -155,7 +155,7 @@ class KernelTimes:
         if known is None:
             weights, known = spec.memory("weights"), self._roofline.cost(spec).cost_ns
             if weights is not None and self._cold:
-                known += 4.0 * prod(weights.dims) / _COLD_BYTES_PER_NS
+                known += weights.nbytes / _COLD_BYTES_PER_NS
             self._estimates[spec] = known
         return known
 
@@ -354,7 +354,10 @@ class _Group:
     def entries(self) -> dict[KernelSpec, tuple[Entry, ...]]:
         """The times of the implementations."""
         return {
-            spec: (*((one.name, one.cost_ns) for one in entrants), *self._guesses[spec])
+            spec: (
+                *zip((one.name for one in entrants), compared(entrants), strict=True),
+                *self._guesses[spec],
+            )
             for spec, entrants in self._entrants.items()
         }
 

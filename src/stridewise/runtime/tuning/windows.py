@@ -7,6 +7,11 @@ them were close to the median, 11% were 26% shorter, and 18% were 40% longer, wh
 counted as stolen. Medians of eight windows with other kernels in between have one of 4 to 5%. The
 least of two in a row, which would suit other work that only ever adds time, has one of 16 to 17%,
 and an expectation that depends on the number of windows.
+
+Implementations of a kernel run one after the other, so most phases are the same for all of them in
+a turn. The ratio of their times is therefore the median of the ratios in each turn. On Emerald
+Rapids two kernels with AMX took 1.3 ms each in some phases and 4 ms in others, which lasted for a
+second or so; the ratio of two medians told which one had met more of the slow phases.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from stridewise.runtime.tuning.timing import median, undisturbed
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["WINDOWS", "Entrant", "take_turns"]
+__all__ = ["WINDOWS", "Entrant", "compared", "take_turns"]
 
 WINDOWS, _LEAST = 8, 3
 """How many windows count, and how many of them at least where a run takes longer than a window."""
@@ -44,6 +49,7 @@ class Entrant:
         window_ns: how long a window is; a run that takes longer is one.
         is_slow: whether a single run is enough, as for a naive loop.
         times: of windows that nothing disturbed, in nanoseconds.
+        turns: in which turn each of these was.
         disturbed: of the others.
     """
 
@@ -52,6 +58,7 @@ class Entrant:
     window_ns: int
     is_slow: bool
     times: list[float] = field(default_factory=list[float])
+    turns: list[int] = field(default_factory=list[int])
     disturbed: list[float] = field(default_factory=list[float])
 
     @property
@@ -67,18 +74,23 @@ class Entrant:
         length = max(1, ceil(self.times[0] / self.window_ns))
         return self.is_slow or len(self.times) >= max(_LEAST, ceil(WINDOWS / length))
 
-    def run(self, is_disturbed: Callable[[float], bool]) -> None:
+    def run(self, is_disturbed: Callable[[float], bool], turn: int = 0) -> None:
         """Run it for a window.
 
         Args:
             is_disturbed: tells whether threads waited for too large a part of the time.
+            turn: the number of the turn.
         """
         samples, waited = self.measurement.run(
             min_runs=1 if self.is_slow else _MIN_RUNS,
             max_runs=1 if self.is_slow else _MAX_RUNS,
             budget_ns=self.window_ns,
         )
-        (self.disturbed if is_disturbed(waited) else self.times).append(undisturbed(samples))
+        if is_disturbed(waited):
+            self.disturbed.append(undisturbed(samples))
+        else:
+            self.times.append(undisturbed(samples))
+            self.turns.append(turn)
 
 
 def take_turns(
@@ -93,14 +105,14 @@ def take_turns(
         is_disturbed: as for :meth:`Entrant.run`.
         is_over: tells whether the time is over.
     """
-    for _ in range(1, _TURNS):
+    for turn in range(1, _TURNS):
         waiting = [one for rivals in kernels for one in _unfinished(rivals)]
         if not waiting:
             return
         for entrant in waiting:
             if is_over():
                 return
-            entrant.run(is_disturbed)
+            entrant.run(is_disturbed, turn)
 
 
 def _unfinished(rivals: Sequence[Entrant]) -> list[Entrant]:
@@ -110,3 +122,22 @@ def _unfinished(rivals: Sequence[Entrant]) -> list[Entrant]:
     return [
         one for one in rivals if not one.is_done and not (certain and one.cost_ns > _RIVAL * least)
     ]
+
+
+def compared(rivals: Sequence[Entrant]) -> list[float]:
+    """Return the cost of each implementation of a kernel in nanoseconds.
+
+    That of the fastest one is the median of its windows. Others have that times the median of the
+    ratios in the turns of both, if there are at least three such turns.
+    """
+    if not rivals:
+        return []
+    fastest = min(rivals, key=lambda one: one.cost_ns)
+    known = dict(zip(fastest.turns, fastest.times, strict=True))
+    found: list[float] = []
+    for one in rivals:
+        pairs = zip(one.turns, one.times, strict=True)
+        ratios = [taken / known[turn] for turn, taken in pairs if turn in known]
+        paired = len(ratios) >= _LEAST
+        found.append(fastest.cost_ns * median(ratios) if paired else one.cost_ns)
+    return found

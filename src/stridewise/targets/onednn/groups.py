@@ -1,8 +1,8 @@
 """Groups of a convolution that the library computes together.
 
 In blocks it has fast kernels of groups if the channels of each, in and out, are whole blocks, and
-naive loops otherwise. Narrower groups are computed several at a time, as one whose weights are zero
-between them.
+naive loops otherwise. With channels last it multiplies tiles (AMX) if they are. Narrower groups are
+computed several at a time, as one whose weights are zero between them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from stridewise.targets.kernels import KernelOption, KernelSpec, MemorySpec
 from stridewise.targets.onednn.memory import storage_of
 
-__all__ = ["in_whole_vectors", "narrow_share", "per_group", "together"]
+__all__ = ["fills_tiles", "in_whole_vectors", "narrow_share", "per_group", "together"]
 
 _TOGETHER = "groups_together"
 _WIDE = 32
@@ -57,6 +57,8 @@ def in_whole_vectors(
 ) -> Iterator[KernelOption]:
     """Yield the option that computes so many groups together that they fill vectors, if one does.
 
+    With channels last, that is for tiles: without them, each group by itself is faster.
+
     Args:
         direct: one call, which computes each group by itself.
         weights: those of the call, with groups, or without for a single one.
@@ -65,8 +67,8 @@ def in_whole_vectors(
     (call,) = direct.calls
     groups, channels = weights.dims[0], per_group(call.spec, weights)
     images = call.spec.memory("diff_dst") or call.spec.memory("dst")
-    # With channels last, each group by itself is faster.
-    if set(channels) <= {1} or storage_of(images) != "blocked":
+    is_tiled = storage_of(images) == "channels-last" and call.spec.kind == "convolution"
+    if set(channels) <= {1} or not (is_tiled or storage_of(images) == "blocked"):
         return
     fitting = (
         count
@@ -80,3 +82,11 @@ def in_whole_vectors(
     spec = replace(call.spec, params=params, flops=count * call.spec.flops)
     algorithm = f"{direct.algorithm}, {count} groups together"
     yield replace(direct, algorithm=algorithm, calls=(replace(call, spec=spec),))
+
+
+def fills_tiles(option: KernelOption) -> bool:
+    """Return whether an option computes groups together for the sake of tiles."""
+    return any(
+        together(call.spec) > 1 and storage_of(call.spec.memory("dst")) == "channels-last"
+        for call in option.calls
+    )

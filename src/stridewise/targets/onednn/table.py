@@ -50,6 +50,7 @@ from stridewise.targets.onednn import (
 from stridewise.targets.onednn.canonical import CanonicalContext, fitted, misread
 from stridewise.targets.onednn.constants import with_constants
 from stridewise.targets.onednn.family import DEFAULT_EFFICIENCY, Family, KernelKind, Offer
+from stridewise.targets.onednn.groups import per_group
 from stridewise.targets.onednn.memory import storage_of
 
 __all__ = ["KINDS", "OFFERS", "efficiency", "function_ns", "is_naive", "kernel_options", "post_ops"]
@@ -150,6 +151,8 @@ _IMAGES = frozenset(
     | {"fitted_convolution", "fitted_deconvolution"}
 )
 """Kinds of the library's products of matrices, and of images and windows."""
+_TILE = 16
+"""Channels of a group from which on the library multiplies tiles."""
 
 
 def efficiency(spec: KernelSpec) -> float:
@@ -172,15 +175,17 @@ def function_ns(spec: KernelSpec) -> float:
 def has_tiles(spec: KernelSpec) -> bool:
     """Return whether the library multiplies by AMX in a kernel, where the processor has it.
 
-    That is so for matrices, and for images with channels last if each pixel is in one product.
+    That is so for matrices, and for images with channels last if groups are as wide as tiles.
     """
     src, weights = spec.memory("src"), spec.memory("weights")
     if spec.kind in _MATRICES:
         return True
     if spec.kind not in _IMAGES or src is None:
         return False
-    has_groups = weights is not None and len(weights.dims) > len(src.dims)
-    return storage_of(src) == "channels-last" and not has_groups
+    channels = () if weights is None else per_group(spec, weights)
+    if channels and (spec.kind.startswith("fitted") or min(channels) < _TILE):
+        return False
+    return storage_of(src) == "channels-last"
 
 
 def is_naive(spec: KernelSpec) -> bool:

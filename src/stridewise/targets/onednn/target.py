@@ -16,6 +16,7 @@ from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.cast import views_in_bfloat16
+from stridewise.targets.onednn.groups import fills_tiles
 from stridewise.targets.onednn.int8 import boundary, in_int8, in_offered_int8
 from stridewise.targets.onednn.int8_products import has_library_products
 from stridewise.targets.onednn.matmul import for_vectors
@@ -116,6 +117,7 @@ class LibraryTarget:
         has_products: whether the machine has instructions for products of bfloat16.
         has_int8: whether there are kernels on tensors of integers for the machine.
         has_int8_products: whether the library's products of integers are exact on it.
+        has_tiles: whether it multiplies tiles of bfloat16 and integers.
     """
 
     name: str
@@ -130,6 +132,7 @@ class LibraryTarget:
     has_products: bool = False
     has_int8: bool = False
     has_int8_products: bool = False
+    has_tiles: bool = False
 
     @property
     def library(self) -> str:
@@ -183,6 +186,8 @@ class LibraryTarget:
         items = list(kernel_options(context if types == {F32} else AsFloat32(context)))
         if context.node.op == "matmul":
             items = list(for_vectors(context, items, max(kind.block for kind in self.kinds)))
+        tiled = [item for item in items if isinstance(item, KernelOption)]
+        items = [item for item in items if isinstance(item, Refusal) or not fills_tiles(item)]
         options = [item for item in items if isinstance(item, KernelOption)]
         if types == {F32}:
             yield from self._as_accurate(context, items, only_views=False)
@@ -193,7 +198,7 @@ class LibraryTarget:
             yield from self._as_accurate(context, in_float32(options, context), only_views=False)
         if BF16 in types or self.precision == "bfloat16":
             found = in_bfloat16(
-                options,
+                tiled if self.has_tiles else options,
                 context,
                 has_primitives=self.has_bfloat16,
                 has_products=self.has_products,
@@ -203,7 +208,7 @@ class LibraryTarget:
             reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
             yield Refusal("dtype", context.node.name, reason)
         if types == {F32} and self.precision != "float32":
-            yield from self._in_int8(context, options)
+            yield from self._in_int8(context, tiled if self.has_tiles else options)
 
     def _unfit(self, context: KernelContext) -> tuple[list[str], list[str]]:
         """Return why no kernel needs to know the shapes of a node, and takes its dtypes."""
@@ -303,4 +308,5 @@ def onednn_cpu(
         has_products=machine.has_bfloat16,
         has_int8=machine.has_int8,
         has_int8_products=machine.has_int8_products,
+        has_tiles=machine.has_tiles,
     )

@@ -127,6 +127,10 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_depthwise_bias) args_.push_back(kDepthwiseBias);
     plan_taps();
+    is_in_place_ = !o.expands && o.copies() == 1 && o.group == 1 &&
+                   std::all_of(taps_.begin(), taps_.end(), [](const Taps &taps) {
+                       return taps.kernels->row_in_place != nullptr;
+                   });
     plan_items();
 }
 
@@ -186,7 +190,7 @@ void Depthwise::plan_items() {
     bands_ = std::max(std::min(bands_ * more, ceil_div(out_height_, fewest)), bands_);
     row_count_ = whole_lines(wide * 2 * lanes);
     // One more row, of zeros, represents the padding above and below the image.
-    ring_count_ = (o.down.extent() + 1) * row_count_;
+    ring_count_ = is_in_place_ ? 0 : (o.down.extent() + 1) * row_count_;
     const std::int64_t high = o.down.read_by(ceil_div(out_height_, bands_));
     gathered_count_ = gathers() ? high * wide * chunks_ * lanes : 0;
     const std::int64_t pointers = o.down.taps * sizeof(float *) / sizeof(float);
@@ -302,6 +306,63 @@ void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk
     }
 }
 
+void Depthwise::describe(const Item &item, DepthwiseWindows &work) const {
+    const auto &o = options_;
+    work.axis = o.across;
+    work.weight_row = o.across.taps * 2 * kernels_->lanes;
+    work.pixel = result_.pixel;
+    work.half = result_.chunk;
+    work.count = item.column_end - item.column;
+    work.blocked = !o.channels_last;
+    work.stages = stages_.data() + between_;
+    work.stage_count = static_cast<int>(stages_.size()) - between_;
+}
+
+void Depthwise::describe(const Call &call, std::int64_t pair, DepthwiseWindows &work) const {
+    const auto &o = options_;
+    const std::int64_t wide = 2 * kernels_->lanes;
+    const Taps &taps = taps_[static_cast<std::size_t>(pair)];
+    const std::int64_t first_row = pair * o.group * o.down.taps + taps.top;
+    work.weights = call.depthwise_weights + (first_row * o.across.taps + taps.left) * wide;
+    work.down = taps.rows;
+    work.axis.taps = taps.columns;
+    work.bias = call.depthwise_bias + pair * wide;
+    work.lanes = std::min(o.middle - pair * wide, wide);
+}
+
+void Depthwise::compute_in_place(const Call &call, const Item &item, const void **rows) const {
+    const auto &o = options_;
+    DepthwiseInPlace work{};
+    describe(item, work);
+    work.rows = rows;
+    work.from_pixel = source_.pixel;
+    work.from_half = source_.chunk;
+    work.wide = o.width;
+    for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
+        const Taps &taps = taps_[static_cast<std::size_t>(pair)];
+        describe(call, pair, work);
+        work.start = left_of(item.column) + taps.left * o.across.dilation;
+        const float *weights = work.weights;
+        for (std::int64_t out = item.row; out < item.row_end; ++out) {
+            const std::int64_t top = top_of(out) + taps.top * o.down.dilation;
+            // Taps above and below the image are left out.
+            const std::int64_t first = top < 0 ? ceil_div(-top, o.down.dilation) : 0;
+            std::int64_t count = 0;
+            for (std::int64_t tap = first; tap < taps.rows; ++tap, ++count) {
+                const std::int64_t row = top + tap * o.down.dilation;
+                if (row >= o.height) break;
+                rows[count] = source_at(call, item.image * source_.image + row * source_.row +
+                                                  2 * pair * source_.chunk);
+            }
+            work.down = count;
+            work.weights = weights + first * work.weight_row;
+            work.result = result_at(call, item.image * result_.image + 2 * pair * result_.chunk +
+                                              out * result_.row + item.column * result_.pixel);
+            taps.kernels->row_in_place(work);
+        }
+    }
+}
+
 void Depthwise::compute(const Call &call, const Item &item, float *scratch) const {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
@@ -322,27 +383,14 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
         item.image * source_.image + region.row * source_.row + region.column * source_.pixel;
     const std::int64_t gathered_row = chunks_ * wide * lanes;
     DepthwiseRow work{};
+    describe(item, work);
     work.rows = rows;
-    work.axis = o.across;
-    work.weight_row = o.across.taps * 2 * lanes;
     work.group = o.group;
     work.weight_channel = o.down.taps * work.weight_row;
-    work.pixel = result_.pixel;
-    work.half = result_.chunk;
-    work.count = item.column_end - item.column;
-    work.blocked = !o.channels_last;
-    work.stages = stages_.data() + between_;
-    work.stage_count = static_cast<int>(stages_.size()) - between_;
     for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
         const Taps &taps = taps_[static_cast<std::size_t>(pair)];
-        const std::int64_t first_row = pair * o.group * o.down.taps + taps.top;
-        const std::int64_t first_tap = first_row * o.across.taps + taps.left;
         const std::int64_t channel = pair * 2 * lanes / o.copies();
-        work.weights = call.depthwise_weights + first_tap * 2 * lanes;
-        work.down = taps.rows;
-        work.axis.taps = taps.columns;
-        work.bias = call.depthwise_bias + pair * 2 * lanes;
-        work.lanes = std::min(o.middle - pair * 2 * lanes, 2 * lanes);
+        describe(call, pair, work);
         std::int64_t next = region.row;  // the first row that is not there
         for (std::int64_t out = item.row; out < item.row_end; ++out) {
             const std::int64_t top = top_of(out) + taps.top * o.down.dilation;
@@ -398,6 +446,13 @@ void Depthwise::execute(const std::vector<void *> &data, void *scratchpad) const
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {
         float *own = scratch + part * thread_count_;
+        if (is_in_place_) {
+            auto **rows = reinterpret_cast<const void **>(own);
+            for (std::int64_t index; (index = items.next(part)) >= 0;) {
+                compute_in_place(call, item(index), rows);
+            }
+            return;
+        }
         std::fill(own + o.down.extent() * row_count_, own + ring_count_, 0.0F);
         for (std::int64_t index; (index = items.next(part)) >= 0;) compute(call, item(index), own);
     });

@@ -100,10 +100,15 @@ class Depthwise : public Kernel {
     void *result_at(const Call &call, std::int64_t element) const;
     void expand(const Call &call, const float *source, std::int64_t chunk_stride,
                 std::int64_t pixels, std::int64_t pair, float *row) const;
+    // What the rows of results of all pairs have in common.
+    void describe(const Item &item, DepthwiseWindows &work) const;
+    void describe(const Call &call, std::int64_t pair, DepthwiseWindows &work) const;
     void compute(const Call &call, const Item &item, float *scratch) const;
+    void compute_in_place(const Call &call, const Item &item, const void **rows) const;
 
     DepthwiseOptions options_;
     const DepthwiseKernels *kernels_;
+    bool is_in_place_;        // whether products read the source itself
     std::vector<Taps> taps_;  // for each pair
     // Vectors of elements that products read for a pixel, and pairs of vectors of the result.
     std::int64_t chunks_, pairs_;

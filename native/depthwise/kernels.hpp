@@ -33,17 +33,31 @@ struct ResultPixels {
     int stage_count;
 };
 
-// One row of results of a pair of channel vectors.
-struct DepthwiseRow : ResultPixels {
+// One row of results of a pair of channel vectors, and the windows of these.
+struct DepthwiseWindows : ResultPixels {
+    std::int64_t down;        // taps of a column of the window
+    DepthwiseAxis axis;       // along the row
+    const float *weights;     // [tap][2 * lane]
+    std::int64_t weight_row;  // elements from one row of taps to the next
+    const float *bias;        // [2 * lane]
+};
+
+// Windows of copied pixels, with zeros where the image is padded.
+struct DepthwiseRow : DepthwiseWindows {
     const float *const *rows;  // one per vertical tap, each at the first tap of the first result
-    std::int64_t down;         // taps of a column of the window
-    DepthwiseAxis axis;        // along the row
-    const float *weights;      // [tap][2 * lane]
-    std::int64_t weight_row;   // elements from one row of taps to the next
-    const float *bias;         // [2 * lane]
     // For rows of groups: channels of a group, a divisor of the lanes of a vector, and elements
     // from the weights of one of them to those of the next.
     std::int64_t group, weight_channel;
+};
+
+// Windows of pixels of the source itself.
+struct DepthwiseInPlace : DepthwiseWindows {
+    // One per vertical tap inside of the image, each at the first pixel of a row of the source, of
+    // the type of the kernels' source.
+    const void *const *rows;
+    std::int64_t from_pixel, from_half;  // elements as in GatherPixels
+    std::int64_t wide;                   // pixels of a row
+    std::int64_t start;  // pixel of the first tap of the first result, negative in the padding
 };
 
 // The products of a row of gradients of results with the pixels that each tap met.
@@ -110,6 +124,7 @@ struct DepthwiseKernels {
     void (*activate)(float *pixels, std::int64_t count, const Stage *stages, int stage_count);
     void (*row)(const DepthwiseRow &row);
     void (*row_of_groups)(const DepthwiseRow &row);
+    void (*row_in_place)(const DepthwiseInPlace &row);  // or null
     void (*correlate)(const DepthwiseCorrelation &row);
 };
 

@@ -156,6 +156,101 @@ struct DepthwiseRows {
     }
 };
 
+// The same for pixels of type S of the source itself, without dilation. Pixels outside of a row of
+// the source are zero.
+template <int N, int Taps, int Stride, class S, class T>
+struct DepthwiseRowsInPlace {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    static constexpr int kBlock = 8;
+
+    // Stores what most networks apply to results while these are in registers.
+    template <int Count>
+    static inline void store(const DepthwiseInPlace &row, V *sums, std::int64_t first, int half) {
+        const bool clips = row.stage_count == 1 && row.stages[0].op == StageOp::clip;
+        if (row.lanes - half * N < N || row.stage_count > (clips ? 1 : 0)) {
+            return Results<N, T>::template put<Count>(row, sums, first, half);
+        }
+        T *to = static_cast<T *>(row.result) + first * row.pixel + half * row.half;
+        if (clips) {
+            const V low = L::all(row.stages[0].alpha), high = L::all(row.stages[0].beta);
+#pragma GCC unroll 8
+            for (int k = 0; k < Count; ++k) sums[k] = L::smaller(high, L::larger(low, sums[k]));
+        }
+#pragma GCC unroll 8
+        for (int k = 0; k < Count; ++k) L::store(to + k * row.pixel, sums[k]);
+    }
+
+    // Vectors are `Whole`, or have fewer lanes. Pixels of a `Clipped` block may be outside.
+    template <int Count, bool Whole, bool Clipped>
+    static inline void block(const DepthwiseInPlace &row, std::int64_t first, int half) {
+        constexpr int kRead = (Count - 1) * Stride + Taps;
+        const std::int64_t step = row.from_pixel, lanes = row.lanes - half * N;
+        const std::int64_t column = row.start + first * Stride;
+        const float *weights = row.weights + half * N;
+        const V bias = L::load(row.bias + half * N);
+        V sums[Count];
+#pragma GCC unroll 8
+        for (int k = 0; k < Count; ++k) sums[k] = bias;
+        for (std::int64_t down = 0; down < row.down; ++down, weights += row.weight_row) {
+            const S *from =
+                static_cast<const S *>(row.rows[down]) + column * step + half * row.from_half;
+            V pixels[kRead];
+#pragma GCC unroll 24
+            for (int i = 0; i < kRead; ++i) {
+                const S *pixel = from + i * step;
+                if (Clipped && (column + i < 0 || column + i >= row.wide)) {
+                    pixels[i] = V{};
+                } else {
+                    pixels[i] = Whole ? L::load(pixel) : L::load_some(pixel, lanes);
+                }
+            }
+#pragma GCC unroll 8
+            for (int tap = 0; tap < Taps; ++tap) {
+                const V weight = L::load(weights + tap * 2 * N);
+#pragma GCC unroll 8
+                for (int k = 0; k < Count; ++k) sums[k] += pixels[k * Stride + tap] * weight;
+            }
+        }
+        store<Count>(row, sums, first, half);
+    }
+
+    template <int Count, bool Whole, bool Clipped>
+    static inline void some(const DepthwiseInPlace &row, std::int64_t first, int half,
+                            std::int64_t count) {
+        if (count == Count) {
+            block<Count, Whole, Clipped>(row, first, half);
+        } else if constexpr (Count > 1) {
+            some<Count - 1, Whole, Clipped>(row, first, half, count);
+        }
+    }
+
+    template <bool Whole>
+    static inline void run_half(const DepthwiseInPlace &row, int half) {
+        const std::int64_t blocks = (row.count + kBlock - 1) / kBlock;
+        for (std::int64_t i = 0; i < blocks; ++i) {
+            const std::int64_t first = row.count * i / blocks;
+            const std::int64_t count = row.count * (i + 1) / blocks - first;
+            const std::int64_t column = row.start + first * Stride;
+            if (column < 0 || column + (count - 1) * Stride + Taps > row.wide) {
+                some<kBlock, Whole, true>(row, first, half, count);
+            } else {
+                some<kBlock, Whole, false>(row, first, half, count);
+            }
+        }
+    }
+
+    static void run(const DepthwiseInPlace &row) {
+        for (int half = 0; half * N < row.lanes; ++half) {
+            if (row.blocked || row.lanes - half * N >= N) {
+                run_half<true>(row, half);
+            } else {
+                run_half<false>(row, half);
+            }
+        }
+    }
+};
+
 // Sums of products for all taps of a window, some taps of some rows of the source at once.
 template <int N>
 struct Correlation {
@@ -421,7 +516,13 @@ constexpr DepthwiseKernels depthwise_of() {
                            Activation<N>::run,
                            DepthwiseRows<N, Taps, Stride, Result>::template run<false>,
                            DepthwiseRows<N, kGroupTaps, Stride, Result>::template run<true>,
+                           nullptr,
                            Correlation<N>::run};
+    // Other windows would load pixels once for each tap. Vectors of 8 lanes have no instruction
+    // that loads some elements of bfloat16.
+    if constexpr (Taps > 0 && (sizeof(Source) == sizeof(float) || N > 8)) {
+        found.row_in_place = DepthwiseRowsInPlace<N, Taps, Stride, Source, Result>::run;
+    }
     if constexpr (sizeof(Source) < sizeof(float)) {
         found.expand_pairs = Expansion<N, Rows, true>::run;
         found.gather_pairs = Gather<N, Source>::run_pairs;

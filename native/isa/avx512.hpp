@@ -26,8 +26,22 @@ inline Lanes<16>::V Lanes<16>::load_some(const float *from, std::int64_t count) 
 }
 
 template <>
+inline Lanes<16>::V Lanes<16>::load_some(const Bfloat16 *from, std::int64_t count) {
+    const __m256i halves = _mm256_maskz_loadu_epi16(first_lanes(count), from);
+    return number(reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(kAll, halves)) << 16);
+}
+
+template <>
 inline void Lanes<16>::store_some(float *to, V value, std::int64_t count) {
     _mm512_mask_storeu_ps(to, first_lanes(count), value);
+}
+
+template <>
+inline void Lanes<16>::store_some(Bfloat16 *to, V value, std::int64_t count) {
+    Bfloat16 some[16];
+    store(some, value);
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i_u *>(some));
+    _mm256_mask_storeu_epi16(to, first_lanes(count), halves);
 }
 
 template <>

@@ -55,6 +55,8 @@ _INT8_RATE = {True: 4.0, False: 2.0}
 _TILE_RATES = {"bf16": 12.0, "s8": 24.0}
 _BFLOAT16_RATE_BESIDE_TILES = 1.0
 _COLD_BYTES_PER_NS = 25.0
+_WEIGHTS = frozenset({"depthwise_weights", "weights"})
+"""Roles of the weights of kernels."""
 _OVERHEAD_NS = 600.0
 """What calling an isolated kernel takes."""
 
@@ -298,7 +300,7 @@ class KernelTimes:
         measurement = core.Measurement(
             create(spec, name, self.machine.threads),
             cold=[core.ARG_WEIGHTS] if self.is_cold(spec) else [],
-            spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
+            spread_nbytes=0 if _has_weights(spec) else self._spread_nbytes,
         )
         return Entrant(name, measurement, window_ns, is_reference(name))
 
@@ -374,6 +376,11 @@ class _Group:
         waits = Waits(self._times.machine.threads)
         waits.add(waited)
         return waits.is_disturbed
+
+
+def _has_weights(spec: KernelSpec) -> bool:
+    """Return whether a kernel is a product with weights, as all of its competitors are."""
+    return any(role in _WEIGHTS for role, _ in spec.memories)
 
 
 def _is_past(until: float | None, ahead: float = 0.0) -> bool:

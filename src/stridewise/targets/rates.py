@@ -138,7 +138,7 @@ _MOST_LOSS = 1.0
 _USUAL = ("brgconv_1x1", "brgconv", "jit_1x1", "jit_dw", "brdgmm_dw", "jit")
 """Implementations of convolutions that the library has for few shapes come before those that it has
 for more of them: the general ones are rarely much faster, and may take twice as long."""
-_USUAL_LOSS = 0.4
+_USUAL_LOSS = 0.9
 """The loss that this order lets expect of a later implementation. It counts as much as the nearest
 sample."""
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH

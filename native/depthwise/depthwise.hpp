@@ -100,7 +100,7 @@ class Depthwise : public Kernel {
     void *result_at(const Call &call, std::int64_t element) const;
     void expand(const Call &call, const float *source, std::int64_t chunk_stride,
                 std::int64_t pixels, std::int64_t pair, float *row) const;
-    // What the rows of results of all pairs have in common.
+    // What the rows of results of all pairs have in common, and those of one pair.
     void describe(const Item &item, DepthwiseWindows &work) const;
     void describe(const Call &call, std::int64_t pair, DepthwiseWindows &work) const;
     void compute(const Call &call, const Item &item, float *scratch) const;

@@ -35,6 +35,7 @@ from stridewise.runtime.tuning.trained_layers import TRAINED
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.groups import together
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import Sample, Traits
@@ -437,6 +438,26 @@ def test_integer_layers_cover_products_of_library_and_core(tmp_path: Path):
         "conv_int8", "convolution", "depthwise_int8", "lookup", "matmul", "pointwise", "pooling",
         "reorder",
     }  # fmt: skip
+
+
+def test_only_with_tiles_are_groups_with_channels_last_computed_together(tmp_path: Path):
+    b = GraphBuilder("narrow")
+    x = b.input("x", (1, 32, 14, 14))
+    graph = b.build([b.conv2d(x, 32, 3, padding="same", groups=8)])
+    found: dict[str, set[tuple[str, int]]] = {}
+    for isa in ("AVX512_CORE_BF16", "AVX512_CORE_AMX"):
+        machine = dataclasses.replace(this_machine(1), isa=isa)
+        target = onednn_cpu(machine, dtype="bfloat16")
+        times = KernelTimes(machine, target, CostCache(machine, tmp_path))
+        specs = calibrate.kernels_of(graph, times, target)
+        images = [(spec, src) for spec in specs if (src := spec.memory("src")) is not None]
+        found[isa] = {
+            (src.dtype, together(spec))
+            for spec, src in images
+            if spec.kind == "convolution" and src.tag == "acdb"
+        }
+    assert found["AVX512_CORE_BF16"] == {("f32", 1), ("bf16", 1)}
+    assert found["AVX512_CORE_AMX"] == {("f32", 1), ("bf16", 1), ("bf16", 4)}
 
 
 def test_layers_of_steps_offer_the_kernels_of_training(tmp_path: Path):

@@ -25,7 +25,7 @@ from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.disturbance import Stopwatch, Waits
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Sampled
 from stridewise.runtime.tuning.layers import layers
-from stridewise.runtime.tuning.windows import WINDOWS, Entrant, compared, take_turns
+from stridewise.runtime.tuning.windows import WINDOWS, Entrant, paired_costs, take_turns
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.rates import Sample, Traits
@@ -231,7 +231,7 @@ def test_phases_of_the_machine_do_not_change_the_order_of_implementations(
         if at == first:
             one.turns.append(WINDOWS)
             one.times.append(900.0)
-    costs = compared(rivals)
+    costs = paired_costs(rivals)
     least = min(costs)
     assert costs == pytest.approx([least * factor for factor in (1.0, *factors)])
 
@@ -240,8 +240,8 @@ def test_implementations_with_few_turns_in_common_have_medians_of_their_own():
     one, other = entrant([50]), entrant([50])
     one.turns, one.times = [0, 1, 2, 3], [30.0, 31.0, 32.0, 33.0]
     other.turns, other.times = [0, 5], [60.0, 62.0]
-    assert compared([one, other]) == [31.5, 61.0]
-    assert compared([]) == []
+    assert paired_costs([one, other]) == [31.5, 61.0]
+    assert paired_costs([]) == []
 
 
 @pytest.mark.parametrize(("window_ns", "count"), [(50, WINDOWS), (25, 4), (10, 3), (1, 3)])

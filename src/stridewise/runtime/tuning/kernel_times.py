@@ -22,7 +22,7 @@ from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
 from stridewise.runtime.tuning.disturbance import Waits
-from stridewise.runtime.tuning.windows import Entrant, compared, take_turns
+from stridewise.runtime.tuning.windows import Entrant, paired_costs, take_turns
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -357,7 +357,7 @@ class _Group:
         """The times of the implementations."""
         return {
             spec: (
-                *zip((one.name for one in entrants), compared(entrants), strict=True),
+                *zip((one.name for one in entrants), paired_costs(entrants), strict=True),
                 *self._guesses[spec],
             )
             for spec, entrants in self._entrants.items()

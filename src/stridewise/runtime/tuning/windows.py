@@ -27,7 +27,7 @@ from stridewise.runtime.tuning.timing import median, undisturbed
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["WINDOWS", "Entrant", "compared", "take_turns"]
+__all__ = ["WINDOWS", "Entrant", "paired_costs", "take_turns"]
 
 WINDOWS, _LEAST = 8, 3
 """How many windows count, and how many of them at least where a run takes longer than a window."""
@@ -124,7 +124,7 @@ def _unfinished(rivals: Sequence[Entrant]) -> list[Entrant]:
     ]
 
 
-def compared(rivals: Sequence[Entrant]) -> list[float]:
+def paired_costs(rivals: Sequence[Entrant]) -> list[float]:
     """Return the cost of each implementation of a kernel in nanoseconds.
 
     That of the fastest one is the median of its windows. Others have that times the median of the

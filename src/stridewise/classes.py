@@ -79,7 +79,10 @@ class _Later:
 
     def by_library(self, **options: bool) -> type:
         """Return what the standard library makes of the class, with other options than its own."""
-        draft = type(self.of)(self.of.__name__, self.of.__bases__, dict(self.body))
+        try:
+            draft = type(self.of)(self.of.__name__, self.of.__bases__, dict(self.body))
+        except RuntimeError as error:  # how Python reports Ctrl-C within __set_name__
+            raise (error.__cause__ or error) from None
         draft.__qualname__ = self.of.__qualname__
         return dataclasses.dataclass(**{**self.options, **options})(draft)
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from stridewise.collecting import paused
+from stridewise.interrupts import Deferred
 
 __all__ = ["at_first_use", "modules_in"]
 
@@ -53,7 +54,7 @@ def at_first_use(package: str, places: Mapping[str, Sequence[str]]) -> Callable[
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        with paused():
+        with Deferred(), paused():
             if modules[name] == package:
                 return import_module(f"{package}.{name}")
             found = getattr(import_module(modules[name]), name)

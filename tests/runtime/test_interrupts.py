@@ -170,3 +170,33 @@ def test_interrupted_compilation_and_reorders() -> None:
         6,
     )
     assert lines == ["True"]
+
+
+def test_an_import_that_was_interrupted() -> None:
+    """Python may leave its lock of imports with the main thread for ever."""
+    lines = interrupted(
+        """
+        import _imp
+        _imp.acquire_lock()
+        say(right(sw.compile(graph, tune="model", threads=2)))
+        """,
+        0,
+    )
+    assert lines == ["True"]
+
+
+def test_an_interrupt_is_deferred() -> None:
+    lines = interrupted(
+        """
+        from stridewise.interrupts import Deferred
+        try:
+            with Deferred(), Deferred():
+                signal.raise_signal(signal.SIGINT)
+                say("done")
+            say("not interrupted")
+        except KeyboardInterrupt:
+            say("interrupted")
+        """,
+        0,
+    )
+    assert lines == ["done", "interrupted"]

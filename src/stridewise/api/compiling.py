@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from stridewise.api.stored import StoreEntry
 from stridewise.collecting import paused
+from stridewise.interrupts import Deferred
 from stridewise.options import (
     CompileOptions,
     GraphCompileOptions,
@@ -130,7 +131,8 @@ def compile(  # noqa: A001
         with paused() if is_short else nullcontext():
             memory = _provided(source, found) if is_short else None
             # Front ends, passes and the planner are most of the code; a stored model needs none.
-            from stridewise.api.plans import compiled, job_of  # noqa: PLC0415
+            with Deferred():
+                from stridewise.api.plans import compiled, job_of  # noqa: PLC0415
 
             try:
                 job = dataclasses.replace(job_of(source, found, example_inputs), memory=memory)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from stridewise.interrupts import Deferred
 from stridewise.runtime.binding.factories import role_argument
 from stridewise.runtime.binding.primitives import create, create_planned
 from stridewise.runtime.binding.reorders import OWN_REORDERS, PlannedReorder
@@ -50,11 +51,13 @@ class Kernels:
     def make(self, wanted: Iterable[tuple[KernelSpec, str]]) -> None:
         """Create primitives beforehand, several at a time: the library generates code for each.
 
+        Ctrl-C waits for all of them, at most some seconds.
+
         Raises:
             ExecutionError: there is none for one of them.
         """
         keys = [key for key in dict.fromkeys(wanted) if key not in self._made]
-        with ThreadPoolExecutor(min(self._threads, _MOST_AT_ONCE)) as pool:
+        with Deferred(), ThreadPoolExecutor(min(self._threads, _MOST_AT_ONCE)) as pool:
             made = list(pool.map(self._create, keys))
         self._made.update(zip(keys, made, strict=True))
 

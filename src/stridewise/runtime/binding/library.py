@@ -16,7 +16,6 @@ import os
 import struct
 import sys
 from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -24,6 +23,7 @@ from types import ModuleType
 
 from stridewise.classes import dataclass
 from stridewise.errors import LibraryError
+from stridewise.interrupts import Deferred
 
 __all__ = ["LibraryInfo", "library_info", "load_core"]
 
@@ -137,14 +137,14 @@ def _load() -> tuple[ModuleType, _Loaded]:
 
 
 def _import_core() -> ModuleType:
-    """Import the native core where Ctrl-C does not reach.
+    """Import the native core as a whole.
 
-    Python raises KeyboardInterrupt in the main thread only. An import of compiled code that is cut
-    off half-way registers its types a second time when it is tried again, so it runs to its end in
-    a thread of its own, independent of its caller.
+    An import of compiled code that is cut off half-way registers its types a second time when it
+    is tried again. A thread of its own would wait for ever if an interrupt had left Python's lock
+    of imports with the main thread.
     """
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(importlib.import_module, "stridewise._core").result()
+    with Deferred():
+        return importlib.import_module("stridewise._core")
 
 
 def _find() -> Path:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stridewise.classes import dataclass
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant
+from stridewise.interrupts import Deferred
 from stridewise.program import PackedConstant
 from stridewise.runtime.binding.factories import role_argument
 from stridewise.runtime.binding.kernels import Kernels
@@ -241,14 +242,11 @@ def _grouped(work: Iterable[_Work]) -> list[list[_Work]]:
 
 
 def _in_threads(do: Callable[[_Item], None], work: Sequence[_Item], threads: int) -> None:
-    """Do all of some work, several pieces of it at a time; what is interrupted begins no more."""
+    """Do all of some work, several pieces of it at a time, which Ctrl-C does not interrupt."""
     if threads == 1 or len(work) < 2:
         for item in work:
             do(item)
         return
-    pool = ThreadPoolExecutor(threads)
-    try:
+    with Deferred(), ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(do, work):
             pass
-    finally:
-        pool.shutdown(cancel_futures=True)

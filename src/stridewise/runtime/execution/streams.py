@@ -7,17 +7,17 @@ pass the same gate, so that together they use no more processors than the model 
 from __future__ import annotations
 
 import os
-import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from queue import SimpleQueue
-from threading import Lock, current_thread, main_thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from stridewise.errors import ExecutionError, InputError
+from stridewise.interrupts import Deferred
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.machine.cpus import available_cpus
 
@@ -52,29 +52,6 @@ def stream_threads(threads: int | None, streams: int) -> int | None:
             fix=f"give threads={streams} or more",
         )
     return all_threads // streams
-
-
-class _InterruptsLater:
-    """A block that Ctrl-C does not interrupt; the interrupt is delivered at its end.
-
-    Futures and pools lock Python's conditions, which stay locked for ever if an interrupt comes as
-    the lock is taken. A thread of the model would then wait for it, and a stream be lost.
-    """
-
-    def __enter__(self) -> None:
-        self._before: Any = None
-        self._came: tuple[Any, ...] | None = None
-        if current_thread() is main_thread() and callable(signal.getsignal(signal.SIGINT)):
-            self._before = signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, *signal_and_frame: Any) -> None:
-        self._came = signal_and_frame
-
-    def __exit__(self, *_error: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            if self._came is not None:
-                self._before(*self._came)
 
 
 class Streams:
@@ -121,7 +98,7 @@ class Streams:
                     self._threads = ThreadPoolExecutor(self.count, "stridewise")
                 threads = self._threads
             if threads is not None:
-                with _InterruptsLater():
+                with Deferred():
                     return threads.submit(answer)
             found = "a model that was closed"
         except RuntimeError as error:
@@ -158,12 +135,12 @@ class Streams:
             while waiting[0] not in known:
                 known.add(done.get())
             known.discard(waiting[0])
-            with _InterruptsLater():
+            with Deferred():
                 return waiting.popleft().result()
 
         try:
             for item in items:
-                with _InterruptsLater():
+                with Deferred():
                     waiting.append(self.submit(partial(answer, item)))
                     waiting[-1].add_done_callback(done.put)
                 if len(waiting) == ahead:
@@ -172,7 +149,7 @@ class Streams:
                 yield first()
         finally:
             # After an error, an interrupt, or when the iterator is closed early.
-            with _InterruptsLater():
+            with Deferred():
                 for future in waiting:
                     future.cancel()
 
@@ -186,7 +163,7 @@ class Streams:
             self._closed = True
             threads, self._threads = self._threads, None
         if threads is not None:
-            with _InterruptsLater():
+            with Deferred():
                 threads.shutdown(wait=False, cancel_futures=cancel)
             threads.shutdown()
 

@@ -37,6 +37,7 @@ from stridewise.errors import StridewiseError
 from stridewise.formats import Format
 from stridewise.formats import data as format_module
 from stridewise.graph import Extent, Graph, InputSpec, Signature, TensorType, Value
+from stridewise.interrupts import Deferred
 from stridewise.planner.split import Split
 from stridewise.program import Program
 from stridewise.replacing import remove_abandoned, replacing
@@ -270,7 +271,8 @@ class Found:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         try:
             checksum, buffer = _checksum(descriptor, begin, nbytes)
-            found = (self._pool.map if self._pool else map)(checksum, _pieces(nbytes, pieces))
+            with Deferred():
+                found = (self._pool.map if self._pool else map)(checksum, _pieces(nbytes, pieces))
             self._sums: Iterator[int] = found
             self.stored = _decoded(content, digest)
             _needs(self.stored.nbytes == nbytes, "another length")
@@ -282,9 +284,10 @@ class Found:
         self.weights = Weights.stored(buffer, self.stored.offsets, size, winograd)
 
     def _end(self, descriptor: int) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        os.close(descriptor)
+        with Deferred():
+            if self._pool is not None:
+                self._pool.shutdown(cancel_futures=True)
+            os.close(descriptor)
 
     def drop(self) -> None:
         """Compute no more checksums."""
@@ -296,7 +299,9 @@ class Found:
     def is_sound(self) -> bool:
         """Whether the weights are those that were stored."""
         try:
-            _needs(tuple(self._sums) == self.stored.pieces, "checksum of the weights")
+            with Deferred():
+                found = tuple(self._sums)
+            _needs(found == self.stored.pieces, "checksum of the weights")
         except MemoryError:
             raise
         except Exception as error:  # any failure to read

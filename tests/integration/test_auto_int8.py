@@ -71,6 +71,34 @@ def test_numbers_off_a_grid_are_rounded_and_saturated(
     np.testing.assert_array_equal(Grid(SNAPS[op], (scale,), (zero,)).rounded(x), right)
 
 
+@given(
+    st.floats(2**-10, 8, width=32),
+    st.integers(0, 255),
+    st.tuples(st.floats(-100, 100, width=32), st.floats(-100, 100, width=32)).map(sorted),
+    st.lists(st.floats(-1e4, 1e4, width=32), min_size=1),
+)
+def test_saturation_replaces_a_clip_only_if_no_number_differs(
+    scale: float, zero: int, ends: list[float], numbers: list[float]
+) -> None:
+    grid = Grid("u8", (scale,), (zero,))
+    low, high = ends
+    x = np.array([*numbers, grid.low, grid.high, low - scale, high + scale, -1e9, 1e9], F32)
+    same = np.array_equal(grid.stored(np.clip(x, F32(low), F32(high))), grid.stored(x))
+    assert grid.saturates(low, high) == same
+
+
+def test_ranges_end_where_functions_do() -> None:
+    """Integers beyond would never occur, and a clip that saturation replaces takes no time."""
+    _, graph = offered()
+    last = {node.outputs[0]: node.post_ops[-1].op for node in graph.nodes if node.post_ops}
+    assert set(last.values()) == {"clip", "relu"}
+    for name, op in last.items():
+        grid = graph.values[name].offer
+        assert grid is not None
+        assert grid.low == 0
+        assert op != "clip" or grid.high <= 6 + grid.scales[0] / 2
+
+
 def test_moves_have_one_grid_and_what_no_product_reads_has_none() -> None:
     graph = simplified(network())
     groups = observable(graph)

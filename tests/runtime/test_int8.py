@@ -129,6 +129,35 @@ def test_convolutions(
         assert conv.option.calls[0].spec.memory("src").dtype == dtype
 
 
+@pytest.mark.parametrize(
+    ("op", "attrs", "zero", "is_needed"),
+    [
+        ("relu", {}, 0, False),
+        ("relu", {}, 9, True),
+        ("clip", {"alpha": 0.0, "beta": 6.0}, 0, True),
+        ("clip", {"alpha": 0.0, "beta": 7.65}, 0, False),
+        ("clip", {"alpha": -1.0, "beta": 8.0}, 33, False),
+        ("clip", {"alpha": 1.0, "beta": 8.0}, 0, True),
+        ("leaky_relu", {"alpha": 0.1}, 0, True),
+        ("leaky_relu", {"alpha": -0.1}, 0, True),
+    ],
+)
+@pytest.mark.parametrize("groups", [1, 32])
+def test_saturation_replaces_bounds_that_it_has_too(
+    op: str, attrs: dict[str, float], zero: int, is_needed: bool, groups: int
+) -> None:
+    net = Net()
+    x = net.input(1, 32, 9, 9)
+    w = net.weights(32, 32 // groups, 3, 3)
+    y = net.b.op("conv", [x, w, net.bias(32)], {"pads": (1,) * 4, "groups": groups})
+    y = net.b.op(op, [y], attrs)
+    model = check(net.build(net.snap(y, "u8", 0.03, zero)), 0.03)
+    if NATIVE:
+        (call,) = model.plan.decisions[-1].chosen.option.calls
+        steps = {post.algorithm for post in call.spec.post_ops}
+        assert bool(steps & {"relu", "clip"}) == is_needed
+
+
 @pytest.mark.parametrize(("dtype", "zero"), KINDS)
 @pytest.mark.parametrize("channels", [40, 33])
 @pytest.mark.parametrize("groups", [1, None])

@@ -8,6 +8,7 @@ operands are in ``elementwise.py``, functions without attributes in ``functions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 
@@ -20,7 +21,17 @@ from stridewise.ops.functions import exact_erf
 from stridewise.ops.registry import Array, Operands, Types, array, needs, register
 from stridewise.tensor.quantization import RANGES
 
-__all__ = ["SNAPS", "UNARY", "Unary", "default_parameters", "parameter_attrs", "parameters"]
+__all__ = [
+    "SNAPS",
+    "UNARY",
+    "UNBOUNDED",
+    "Bounds",
+    "Unary",
+    "bounds",
+    "default_parameters",
+    "parameter_attrs",
+    "parameters",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +130,28 @@ UNARY: dict[str, Unary] = {
     "reciprocal": Unary(lambda x, _a, _b: 1 / x),
     "round": Unary(lambda x, _a, _b: np.rint(x)),
 }
+
+
+Bounds = tuple[float, float]
+"""The least and the greatest number that a tensor may have."""
+
+UNBOUNDED: Bounds = (-inf, inf)
+
+_BOUNDS: dict[str, Bounds] = {
+    "relu": (0.0, inf),
+    "sigmoid": (0.0, 1.0),
+    "hard_sigmoid": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+}
+
+
+def bounds(op: str, alpha: float = 0.0, beta: float = 0.0) -> Bounds:
+    """Return the least and the greatest result that an operator can have, as far as it is known.
+
+    >>> bounds("clip", 0.0, 6.0), bounds("conv")
+    ((0.0, 6.0), (-inf, inf))
+    """
+    return (min(alpha, beta), beta) if op == "clip" else _BOUNDS.get(op, UNBOUNDED)
 
 
 def parameters(node: Node) -> tuple[float, float]:

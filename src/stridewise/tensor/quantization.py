@@ -135,6 +135,16 @@ class Grid:
         """The greatest number, of a grid with one scale."""
         return (RANGES[self.dtype][1] - self.zero_points[0]) * self.scales[0]
 
+    def saturates(self, low: float, high: float) -> bool:
+        """Return whether saturation does what a clip to ``[low, high]`` before it would do.
+
+        >>> Grid("u8", (1 / 16,)).saturates(0.0, 16.0), Grid("u8", (1 / 16,)).saturates(0.0, 15.0)
+        (True, False)
+        """
+        least, greatest = self.stored(np.asarray((-np.inf, np.inf)))
+        at_low, at_high = np.rint(np.asarray((low, high), np.float32) / np.float32(self.scales[0]))
+        return bool(at_low <= least and at_high >= greatest)
+
     def stored(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the integers that numbers are stored as, less the zero points.
 

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.classes import dataclass
+from stridewise.dtypes import dtype_of
+from stridewise.tensor.quantization import Grid
 from stridewise.tensor.statistics import Histogram
 
 __all__ = ["Activations", "Method", "Parameters", "Weights", "parameters", "quantized_weights"]
@@ -50,10 +52,8 @@ class Parameters:
 
     def saturates(self, low: float, high: float) -> bool:
         """Return whether saturation does what a clip to ``[low, high]`` before it would do."""
-        first, last = self.limits
-        steps = (np.rint(np.float32(bound) / np.float32(self.scale)) for bound in (low, high))
-        at_low, at_high = (float(step) + self.zero_point for step in steps)
-        return at_low <= first and at_high >= last
+        dtype = dtype_of(self.dtype).short
+        return Grid(dtype, (self.scale,), (self.zero_point,)).saturates(low, high)
 
 
 def _of_range(low: float, high: float, dtype: Activations) -> Parameters:

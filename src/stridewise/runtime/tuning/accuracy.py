@@ -42,6 +42,8 @@ from stridewise.tensor import Grid
 __all__ = ["Error", "Reference", "noted", "with_budget", "within_budget"]
 
 Array = NDArray[Any]
+_VERSION = 2
+"""Of how ranges and errors are found: the cost cache has none of other versions."""
 _SAMPLES = 3
 """Made-up samples."""
 _ATTEMPTS = 4
@@ -158,7 +160,7 @@ class Reference:
     @cached_property
     def key(self) -> str:
         """A digest of this model and data."""
-        digest = hashlib.sha256(str(self.graph).encode())
+        digest = hashlib.sha256(f"{_VERSION} {self.graph}".encode())
         for array in (item for sample in self.samples for item in sample):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

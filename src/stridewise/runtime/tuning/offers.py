@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Graph, Node, Value
-from stridewise.ops.activation import UNARY
+from stridewise.ops.activation import UNARY, UNBOUNDED, Bounds, bounds
+from stridewise.ops.activation import parameters as parameters_of
 from stridewise.ops.quantize import MOVES
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.tensor import Grid
@@ -113,17 +114,44 @@ def observed(
             seen[root].add(tensors[name])
         for name, item in channels.items():
             item.add(tensors[name])
-    of_root = {root: _grid(item, count) for root, item in seen.items() if item.is_finite}
+    known, limits = _bounds(graph), dict[str, Bounds]()
+    for name, root in groups.items():
+        own = known.get(name, UNBOUNDED)
+        limits[root] = _hull((own, limits.get(root, own)))
+    of_root = {
+        root: _grid(item, count, limits[root]) for root, item in seen.items() if item.is_finite
+    }
     grids = {name: of_root[root] for name, root in groups.items() if root in of_root}
     return grids, _biases(graph, {name: channels[name].mean for name in axes if name in grids})
 
 
-def _grid(seen: Histogram, count: int) -> Grid:
-    # The fewer samples, the further are others beyond their ranges.
+def _grid(seen: Histogram, count: int, bounds: Bounds) -> Grid:
+    # The fewer samples, the further are others beyond their ranges, but not beyond bounds.
     wider = 1 + 1 / max(count, 1)
-    found = replace(seen, low=wider * seen.low, high=wider * seen.high)
-    made = parameters(found, "uint8", "minmax")
+    low = max(wider * seen.low, min(bounds[0], 0.0))
+    high = min(wider * seen.high, max(bounds[1], 0.0))
+    made = parameters(replace(seen, low=low, high=high), "uint8", "minmax")
     return Grid("u8", (made.scale,), (made.zero_point,))
+
+
+def _bounds(graph: Graph) -> dict[str, Bounds]:
+    """Return the least and the greatest number that each result of a function can be."""
+    found: dict[str, Bounds] = {}
+    for node in graph.nodes:
+        last = node.post_ops[-1] if node.post_ops else None
+        if last is not None:
+            limits = bounds(last.op, last.alpha, last.beta)
+        elif node.op in MOVES:
+            limits = _hull(found.get(name, UNBOUNDED) for name in node.inputs if name)
+        else:
+            limits = bounds(node.op, *(parameters_of(node) if node.op in UNARY else ()))
+        found[node.outputs[0]] = limits
+    return found
+
+
+def _hull(several: Iterable[Bounds]) -> Bounds:
+    lows, highs = zip(*several, strict=True)
+    return min(lows), max(highs)
 
 
 def _biases(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from stridewise.classes import dataclass
 from stridewise.dtypes import DType, dtype_of
@@ -115,7 +116,13 @@ class Chain:
             self.eltwise("linear", scale, -zero * scale if algorithm in ("max", "min") else 0.0)
 
     def store(self, grid: Grid) -> None:
-        """Give integers of a grid, which the kernel rounds half to even and saturates."""
+        """Give integers of a grid, which the kernel rounds half to even and saturates.
+
+        Bounds that saturation has, too, need no step of their own.
+        """
+        bounds = _bounds(self.specs[-1]) if self.specs else None
+        if bounds is not None and grid.saturates(*bounds):
+            self.specs.pop()
         self.eltwise("linear", 1 / grid.scales[0], 0.0)
         if grid.zero_points[0] % 2:
             # ONNX rounds before it adds the zero point; of odd ones halves go the other way.
@@ -169,6 +176,16 @@ def _before_storing(posts: tuple[PostOp, ...]) -> tuple[PostOp, ...]:
     """
     last = max(index for index, post in enumerate(posts) if post.op in SNAPS)
     return (*posts[:last], *posts[last + 1 :])
+
+
+def _bounds(spec: PostOpSpec) -> tuple[float, float] | None:
+    """Return the least and the greatest result of a clip or a ReLU, which leave others as they are.
+
+    Leaky ReLU is the library's ReLU with a factor.
+    """
+    if spec.algorithm == "clip":
+        return spec.alpha, spec.beta
+    return (0.0, inf) if spec.algorithm == "relu" and not spec.alpha else None
 
 
 @dataclass(frozen=True, slots=True)

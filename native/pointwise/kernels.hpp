@@ -45,6 +45,14 @@ struct StoredOperation {
 
 // Loops over elements that are stored as integers of 8 bits and computed in float32. Numbers are
 // rounded half to even and saturated; NaN is stored as the number 0.
+// Stored integers times factors plus terms, in units of the result's scale: a batch norm, for
+// instance. Both are finite, and there is one of each element.
+struct ByteAffine {
+    const float *factors, *terms;
+    Grid to;
+    bool is_rectified;  // as in StoredOperation
+};
+
 template <class Byte>
 struct ByteLoopsOf {
     void (*widen)(const Byte *from, float *to, std::int64_t count, Grid grid);
@@ -54,11 +62,19 @@ struct ByteLoopsOf {
     // `other` is the second operand of the operation, if it has one.
     void (*round)(const float *from, const float *other, Byte *to, std::int64_t count, Grid grid,
                   StoredOperation operation);
+    // Of elements of the type to those of either type, in one pass.
+    void (*affine_to_s8)(const Byte *from, std::int8_t *to, std::int64_t count,
+                         const ByteAffine &affine);
+    void (*affine_to_u8)(const Byte *from, std::uint8_t *to, std::int64_t count,
+                         const ByteAffine &affine);
 };
 
 struct ByteLoops {
     ByteLoopsOf<std::int8_t> s8;
     ByteLoopsOf<std::uint8_t> u8;
+    // From factors and terms of real numbers to those of ByteAffine; whether all are finite.
+    bool (*fold)(const float *factors, const float *terms, float *to_factors, float *to_terms,
+                 std::int64_t count, Grid from, Grid to);
 };
 
 // By the name of the operation; null for one that does not exist.

@@ -63,7 +63,10 @@ struct Expression::Registers {
 
     alignas(64) std::array<std::array<float, kPart>, kMost> vectors;
     std::array<const float *, kMost> at;
-    std::array<std::int64_t, kMostSources> spans;  // the span that the vector of a source is of
+    // The elements of the result for which the vector of a source holds what they need.
+    std::array<std::int64_t, kMostSources> held_from, held_to;
+    // Elements whose factors and terms are folded; 0 where some are not finite, -1 if not known.
+    std::int64_t folded;
 };
 
 Expression::Element Expression::element_of(const MemoryDesc &desc, const std::vector<Grid> &grids,
@@ -134,7 +137,10 @@ void Expression::join_steps(const std::vector<PointwiseStep> &steps) {
     if (!is_source || uses > 1) return;
     const auto &[reading, element, span] = sources_[static_cast<std::size_t>(source)];
     const bool is_byte = element.type == Type::s8 || element.type == Type::u8;
-    if (is_byte && reading == Reading::whole && span == 0) multiplied_ = source;
+    if (!is_byte || reading != Reading::whole || span != 0) return;
+    multiplied_ = source;
+    is_affine_ = steps_.size() == 1 && stored_.kind == StoredOperation::sum && last_ == first &&
+                 other_ < first;
 }
 
 void Expression::choose_part() {
@@ -232,12 +238,13 @@ const float *Expression::read(std::size_t at, const void *from, std::int64_t beg
 
 bool Expression::is_held(Registers &registers, std::size_t at, std::int64_t begin,
                          std::int64_t count) const {
-    const std::int64_t span = sources_[at].span;
+    const std::int64_t span = sources_[at].span, end = begin + count;
     if (span == 0) return false;
-    const std::int64_t first = begin / span, last = (begin + count - 1) / span;
-    const bool is_same = first == last && registers.spans[at] == first;
-    registers.spans[at] = first == last ? first : -1;
-    return is_same;
+    if (registers.held_from[at] <= begin && end <= registers.held_to[at]) return true;
+    const std::int64_t first = begin / span * span;
+    registers.held_from[at] = first;
+    registers.held_to[at] = end <= first + span ? first + span : 0;
+    return false;
 }
 
 void Expression::store(const Registers &registers, void *result, std::int64_t begin,
@@ -264,6 +271,35 @@ void Expression::store(const Registers &registers, void *result, std::int64_t be
     }
 }
 
+bool Expression::fold(Registers &registers, std::int64_t count) const {
+    const auto factors = static_cast<std::size_t>(steps_.front().operands[1]);
+    const std::size_t free = sources_.size() + literals_.size();  // the vectors of steps
+    return bytes_->fold(registers.at[factors], registers.at[static_cast<std::size_t>(other_)],
+                        registers.vectors[free].data(), registers.vectors[free + 1].data(), count,
+                        sources_[static_cast<std::size_t>(multiplied_)].element.grid, result_.grid);
+}
+
+void Expression::run_affine(const Registers &registers, const void *source, void *result,
+                            std::int64_t begin, std::int64_t count) const {
+    const Type type = sources_[static_cast<std::size_t>(multiplied_)].element.type;
+    const std::size_t free = sources_.size() + literals_.size();
+    const ByteAffine affine{registers.vectors[free].data(), registers.vectors[free + 1].data(),
+                            result_.grid, stored_.is_rectified};
+    const auto run = [&](const auto &loops, const auto *from) {
+        if (result_.type == Type::u8) {
+            loops.affine_to_u8(from, static_cast<std::uint8_t *>(result) + begin, count, affine);
+        } else {
+            loops.affine_to_s8(from, static_cast<std::int8_t *>(result) + begin, count, affine);
+        }
+    };
+    if (type == Type::u8) {
+        run(bytes_->u8, static_cast<const std::uint8_t *>(source) + begin);
+    } else {
+        run(bytes_->s8, static_cast<const std::int8_t *>(source) + begin);
+    }
+    walk_.clear_padding(begin, count, static_cast<std::uint8_t *>(result) + begin);
+}
+
 void Expression::run_part(Registers &registers, const void *const *sources, void *result,
                           std::int64_t begin, std::int64_t count) const {
     const std::int64_t rounded = ceil_div(count, kPointwiseLanes) * kPointwiseLanes;
@@ -271,8 +307,17 @@ void Expression::run_part(Registers &registers, const void *const *sources, void
     for (std::size_t at = 0; at < sources_.size(); ++at) {
         if (sources_[at].reading == Reading::scalar || static_cast<int>(at) == multiplied) continue;
         if (is_held(registers, at, begin, count)) continue;
+        registers.folded = -1;
         registers.at[at] = read(at, sources[at], begin, count, registers.vectors[at].data());
     }
+    if (is_affine_ && multiplied >= 0) {
+        if (registers.folded < 0) registers.folded = fold(registers, count) ? count : 0;
+        if (registers.folded >= count) {
+            return run_affine(registers, sources[static_cast<std::size_t>(multiplied)], result,
+                              begin, count);
+        }
+    }
+    registers.folded = std::min<std::int64_t>(registers.folded, 0);  // steps use its vectors
     const bool is_direct = rounded == count && result_.type == Type::f32;
     std::size_t number = sources_.size() + literals_.size();
     for (std::size_t index = 0; index < steps_.size(); ++index, ++number) {
@@ -306,7 +351,8 @@ void Expression::run(const void *const *sources, void *result, int part, int par
     const std::int64_t first = whole * part / parts, last = whole * (part + 1) / parts;
     if (first == last) return;
     Registers registers;
-    registers.spans.fill(-1);
+    registers.held_to.fill(0);
+    registers.folded = -1;
     for (std::size_t at = 0; at < sources_.size() + literals_.size(); ++at) {
         const bool is_literal = at >= sources_.size();
         registers.at[at] = registers.vectors[at].data();

@@ -81,6 +81,11 @@ class Expression {
                  std::int64_t count) const;
     void store(const Registers &registers, void *result, std::int64_t begin,
                std::int64_t count) const;
+    // Prepares factors and terms for run_affine; whether all are finite.
+    bool fold(Registers &registers, std::int64_t count) const;
+    // Computes a part of what is_affine_ says.
+    void run_affine(const Registers &registers, const void *source, void *result,
+                    std::int64_t begin, std::int64_t count) const;
     void run_part(Registers &registers, const void *const *sources, void *result,
                   std::int64_t begin, std::int64_t count) const;
 
@@ -96,6 +101,7 @@ class Expression {
     StoredOperation stored_{StoredOperation::none, false};
     int last_ = 0, other_ = 0;  // the operands of what is stored
     int multiplied_ = -1;       // the source that the first step multiplies as integers
+    bool is_affine_ = false;    // whether that product and a sum are all there is to compute
 };
 
 class Pointwise : public Kernel {

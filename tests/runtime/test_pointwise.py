@@ -261,6 +261,56 @@ def test_integers_are_rounded_as_onnx_rounds_them(
     result = np.empty_like(bytes_)
     kernel = kernel_of(steps, [d for d, _ in sources], desc, threads, isa, grids)
     run(kernel, [b for _, b in sources], result, threads)
+    differs = result != bytes_
+    if any(step.startswith("add(t0, x1)") for step in steps) and kinds[2] != "float32":
+        # A product and a sum are scaled before they are computed, which moves halves.
+        quotient = definition(x, y) / np.float32(grids[2][0])
+        near = np.abs(quotient - np.floor(quotient) - np.float32(0.5)) < 2**-12
+        differs &= described(near.astype(np.uint8))[1] == 0
+    assert not differs.any()
+
+
+@given(
+    scale=st.floats(2**-70, 2**70, width=32),
+    zero=st.integers(0, 255),
+    isa=st.sampled_from(ISAS),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_quotients_are_those_of_divisions(scale: float, zero: int, isa: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    halves = rng.integers(-520, 520, 1000).astype(np.float32) / 2 * np.float32(scale)
+    x = (halves.view(np.int32) + rng.integers(-3, 4, 1000, np.int32)).view(np.float32)
+    x = np.where(halves == 0, halves, x)
+    wanted = rounded(x, "uint8", (scale, float(zero)))
+    source, bytes_ = stored(x, (0,))
+    desc, _ = stored(wanted, (0,))
+    result = np.empty_like(wanted)
+    kernel = kernel_of(("add(x0, 0.0)",), [source], desc, 1, isa, [(1.0, 0.0), (scale, zero)])
+    run(kernel, [bytes_], result, 1)
+    np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 3e38])
+def test_factors_and_terms_that_are_not_finite(isa: str, place: int, number: float) -> None:
+    rng, grids = np.random.default_rng(0), [(0.5, 3.0), (1.0, 0.0), (1.0, 0.0), (0.25, 7.0)]
+    arrays = [
+        rng.integers(0, 256, (1, 20, 9, 9)).astype(np.uint8),
+        *(rng.normal(size=(1, 20, 1, 1)).astype(np.float32) for _ in range(2)),
+    ]
+    arrays[place][0, 5] = number
+    x, factor, term = (real(array, grid) for array, grid in zip(arrays, grids[:3], strict=True))
+    with np.errstate(all="ignore"):
+        wanted = rounded(
+            np.nan_to_num(x * factor + term, posinf=np.inf, neginf=-np.inf), "uint8", grids[3]
+        )
+    sources = [stored(array, (0, 2, 3, 1)) for array in arrays]
+    desc, bytes_ = stored(wanted, (0, 2, 3, 1))
+    result = np.empty_like(bytes_)
+    steps = ("mul(x0, x1)", "add(t0, x2)")
+    kernel = kernel_of(steps, [d for d, _ in sources], desc, 1, isa, grids)
+    run(kernel, [b for _, b in sources], result, 1)
     np.testing.assert_array_equal(result, bytes_)
 
 

@@ -23,7 +23,7 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 
 Array = NDArray[Any]
 
-VERSION = 19
+VERSION = 20
 """Changes with the meaning of traits, the analytic estimates, and how kernels are measured: samples
 of other versions are ignored."""
 

@@ -103,9 +103,9 @@ Expression::Expression(const std::vector<PointwiseStep> &steps, std::vector<floa
             "pointwise: expected 1 to " + std::to_string(kMostSteps) + " steps, 1 to " +
                 std::to_string(kMostSources) + " sources and at most " +
                 std::to_string(kMostLiterals) + " literals");
-    choose_part();
     bind(steps);
     join_steps(steps);
+    choose_part();
 }
 
 void Expression::join_steps(const std::vector<PointwiseStep> &steps) {
@@ -144,19 +144,21 @@ void Expression::join_steps(const std::vector<PointwiseStep> &steps) {
 }
 
 void Expression::choose_part() {
-    // Parts are multiples of `least` elements, and end where `whole` ones do.
+    // Parts are multiples of `least` elements, and end where `whole` ones do. Factors and terms
+    // that repeat with them are folded once.
+    const std::int64_t most = is_affine_ ? kPart : kShort;
     std::int64_t least = kPointwiseLanes, whole = 0;
     for (std::size_t at = 0; at < sources_.size(); ++at) {
         if (sources_[at].reading != Reading::copied) continue;
         const auto [period, span] = walk_.repetition(at);
         const std::int64_t wanted = std::lcm(std::max<std::int64_t>(period, 1), kPointwiseLanes);
-        const bool repeats = period > 0 && wanted <= kPart;
+        const bool repeats = period > 0 && wanted <= most;
         if (repeats) least = std::max(least, wanted);
         const std::int64_t ends = repeats ? span : walk_.row(at);
-        if (whole == 0 && ends > kPart) whole = ends;
+        if (whole == 0 && ends > most) whole = ends;
     }
-    part_ = kPart / least * least;
-    for (std::int64_t found = part_; whole > 0 && found >= kPart / 4; found -= least) {
+    part_ = most / least * least;
+    for (std::int64_t found = part_; whole > 0 && found >= most / 4; found -= least) {
         if (whole % found != 0) continue;
         part_ = found;
         break;

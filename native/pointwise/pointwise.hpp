@@ -38,7 +38,8 @@ class Expression {
     void run(const void *const *sources, void *result, int part, int parts) const;
 
   private:
-    static constexpr std::int64_t kPart = 512;  // elements, at most
+    // Elements of a part at most, and at most while vectors of many steps share a cache.
+    static constexpr std::int64_t kPart = 1024, kShort = 512;
 
     struct Bound {
         void (*run)(const PointwiseLoop &loop);

@@ -116,10 +116,11 @@ def _sum(b: GraphBuilder, size: Size) -> str:
 
 
 def _normed(b: GraphBuilder, size: Size) -> str:
-    """A batch norm that cannot be folded, because an activation is before it."""
+    """A batch norm that no convolution computes, alone or between activations."""
     x, rows = _image(b, size), np.ones(size.inputs, np.float32)
-    y = b.op("scale_shift", [b.op("sigmoid", [x]), *(b.constant(rows) for _ in range(2))])
-    return b.relu(y) if size.has_function else y
+    x = x if size.has_function else b.op("sigmoid", [x])
+    y = b.op("scale_shift", [x, *(b.constant(rows) for _ in range(2))])
+    return b.relu(y)
 
 
 def _resized(mode: str) -> _Layer:

@@ -25,7 +25,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.context_view import ContextView
 from stridewise.targets.onednn.int8_depthwise import is_in_rows
-from stridewise.targets.onednn.int8_elementwise import affine, averages, elementwise, tables
+from stridewise.targets.onednn.int8_elementwise import averages, elementwise, tables
 from stridewise.targets.onednn.int8_norm import held_by_norm, norm_with_convolution
 from stridewise.targets.onednn.int8_pointwise import expressions
 from stridewise.targets.onednn.int8_products import products, products_to
@@ -35,7 +35,6 @@ from stridewise.targets.onednn.integers import (
     stored_as,
 )
 from stridewise.targets.onednn.memory import storage_of
-from stridewise.targets.onednn.norm import affine_options
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.tensor import Storage
 
@@ -168,7 +167,7 @@ def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator
     yield from norm_with_convolution(context)
     yield from held_by_norm(context)
     for option in filter(_is_taken, options):
-        for made in (products, _moves, averages, elementwise, affine):
+        for made in (products, _moves, averages, elementwise):
             yield from made(option, context)
 
 
@@ -214,12 +213,10 @@ def in_offered_int8(
             yield from tables(rounded)
         yield from expressions(rounded, grid)
     yield from expressions(real, None)
-    if node.op == "scale_shift":
-        options = affine_options(rounded)
     for option in filter(_is_taken, options):
         yield from products_to(None, option, real)
         yield from _moves(option, real)
         if grid is not None:
             yield from products_to(grid, option, rounded)
-            for made in (averages, elementwise, affine):
+            for made in (averages, elementwise):
                 yield from made(option, rounded)

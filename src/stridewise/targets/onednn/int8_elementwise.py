@@ -40,7 +40,7 @@ from stridewise.targets.onednn.integers import (
 from stridewise.targets.onednn.memory import elementwise_formats
 from stridewise.tensor import Grid
 
-__all__ = ["FAMILY", "affine", "averages", "elementwise", "tables"]
+__all__ = ["FAMILY", "averages", "elementwise", "tables"]
 
 
 # --- means and interpolation ----------------------------------------------------------------------
@@ -154,27 +154,6 @@ def _finished(
     made = replace(spec, memories=memories, post_ops=tuple(chain.specs))
     name = f"{option.algorithm}, {types['src']} to {types['dst']}"
     return typed.option(option, Call(made, (*call.args, *chain.args)), name)
-
-
-def affine(option: KernelOption, context: KernelContext) -> Iterator[KernelOption]:
-    """Yield a scale and a shift for each channel, of integers."""
-    node = context.node
-    source, result = grid_named(context, node.inputs[0]), stored_grid(context)
-    if node.op != "scale_shift" or source is None or result is None:
-        return
-    (call,) = option.calls
-    (_, src), (_, scale), (_, dst) = call.spec.memories
-    typed = Typed(context, (source, None, None), result)
-    chain = Chain()
-    one = MemorySpec((1,) * len(src.dims), src.tag)
-    spec = replace(call.spec, params=(("algorithm", "sub"),))
-    spec = replace(spec, memories=(("src", src), ("src1", one), ("dst", dst)))
-    chain.eltwise("linear", source.scales[0], 0.0)
-    chain.second("mul", scale, call.args[1], None)
-    chain.second("add", scale, call.args[3], None)
-    args = (call.args[0], _zero_arg(source), call.args[2])
-    types = {"src": source.dtype, "src1": "f32", "dst": result.dtype}
-    yield _finished(typed, option, Call(spec, args), chain, types)
 
 
 # --- functions of one tensor ----------------------------------------------------------------------

@@ -43,7 +43,7 @@ __all__ = ["expressions"]
 
 _MOST_SOURCES = 8
 
-_CONVERSION_FLOPS = 8.0
+_CONVERSION_FLOPS = 3.0
 """What it takes to load or store an integer; an estimate."""
 
 

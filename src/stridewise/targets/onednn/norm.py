@@ -28,14 +28,14 @@ from stridewise.targets.onednn.memory import memory_of
 from stridewise.targets.onednn.pointwise import flops_of
 from stridewise.targets.onednn.post_ops import fused, takes_snap
 
-__all__ = ["FAMILY", "affine_options"]
+__all__ = ["FAMILY"]
 
 
 def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if node.post_ops and node.post_ops[0].op in SNAPS:
-        yield from affine_options(context)
+        yield from _affine_options(context)
         return
     rows = [None if context.is_constant(name) else nd(1) for name in node.inputs[1:3]]
     channels = MemorySpec((x.shape[1],), "a")
@@ -116,7 +116,7 @@ def _in_one_pass(context: KernelContext) -> Iterator[KernelOption]:
         )
 
 
-def affine_options(context: KernelContext) -> Iterable[KernelOption]:
+def _affine_options(context: KernelContext) -> Iterable[KernelOption]:
     """Yield a product and a sum of each channel, whose kernel may also round to a grid."""
     node = context.node
     for kind, fmt, result, memory, channels in _rows(context):

@@ -189,7 +189,7 @@ class CostCache:
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
         """Refer to the cache of ``machine``; nothing is read or written yet."""
         self.path = cache_path(folder)
-        self._machine = str(machine)
+        self._machine = f"{machine}, kernels {TRAITS}"
         self._usable = True
         self._told = False
         self._own: dict[str, tuple[Entry, ...]] = {}

@@ -43,8 +43,6 @@ struct StoredOperation {
     bool is_rectified;  // negative results are stored as the number 0
 };
 
-// Loops over elements that are stored as integers of 8 bits and computed in float32. Numbers are
-// rounded half to even and saturated; NaN is stored as the number 0.
 // Stored integers times factors plus terms, in units of the result's scale: a batch norm, for
 // instance. Both are finite, and there is one of each element.
 struct ByteAffine {
@@ -53,6 +51,8 @@ struct ByteAffine {
     bool is_rectified;  // as in StoredOperation
 };
 
+// Loops over elements that are stored as integers of 8 bits and computed in float32. Numbers are
+// rounded half to even and saturated; NaN is stored as the number 0.
 template <class Byte>
 struct ByteLoopsOf {
     void (*widen)(const Byte *from, float *to, std::int64_t count, Grid grid);

@@ -353,6 +353,7 @@ void Expression::run(const void *const *sources, void *result, int part, int par
     const std::int64_t first = whole * part / parts, last = whole * (part + 1) / parts;
     if (first == last) return;
     Registers registers;
+    registers.held_from.fill(0);
     registers.held_to.fill(0);
     registers.folded = -1;
     for (std::size_t at = 0; at < sources_.size() + literals_.size(); ++at) {

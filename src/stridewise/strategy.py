@@ -29,7 +29,7 @@ from stridewise.runtime.machine.machine import cache_nbytes, checked_limit
 from stridewise.runtime.tuning.accuracy import Reference, noted, with_budget, within_budget
 from stridewise.runtime.tuning.calibrated import calibrated
 from stridewise.runtime.tuning.cost_cache import CostCache
-from stridewise.runtime.tuning.finalists import fastest
+from stridewise.runtime.tuning.finalists import fastest, in_integers
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle, estimating_oracle
 from stridewise.runtime.tuning.tuning import remembered, tuned
@@ -40,6 +40,9 @@ from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.target import PrecisionChoice, Target
 
 __all__ = ["Choose", "Planner"]
+
+_BY_ROUNDING = ("float32", "bfloat16", "auto", "int8")
+"""Plans within an error budget, roughly those with the least rounding first."""
 
 _RACE = 0.4
 """Part of the time for tuning that is left for running plans."""
@@ -170,13 +173,15 @@ class Planner:
     def _checked(self, choose: Choose, *, may_run: bool = False) -> Plan:
         """Return the plan that a strategy chooses; with an error budget, the fastest that keeps it.
 
-        Plans of one precision are those that the other values of ``dtype`` give.
+        Plans of one precision are those that the other values of ``dtype`` give, and the one with
+        integers wherever there are kernels for them.
         """
         reference, limit = self.reference, self.job.options.max_error
         if reference is None:
             return choose(self)
         reference.measure()  # before the time to measure kernels begins
-        derived, found, failure = reference.offered, dict[str, Plan](), None
+        derived, failure = reference.offered, None
+        found, plans = dict[str, Plan](), dict[str, Plan | None]()
         joint = dataclasses.replace(self._again("auto"), derived=derived)
         try:
             found["auto"] = within_budget(
@@ -184,17 +189,20 @@ class Planner:
             )
         except PlanError as error:
             failure = error
+        limits = (self.job.options.memory_limit, self.job.options.weight_memory_limit)
+        if derived is not self.derived and "auto" in found and limits == (None, None):
+            plans["int8"] = in_integers(found["auto"])
         uniform: tuple[PrecisionChoice, ...] = ("float32",)
         if derived is not self.derived:
             uniform = ("bfloat16", "float32")
-        for dtype in uniform:
-            plan = choose(self._again(dtype))
-            if reference.error(plan).expected <= limit:
+        plans |= {dtype: choose(self._again(dtype)) for dtype in uniform}
+        for dtype, plan in plans.items():
+            if plan is not None and reference.error(plan).expected <= limit:
                 found[dtype] = with_budget(plan, reference.budget(limit))
         if failure is not None and not found:
             raise failure
         # Of plans that take the same time, the one with less rounding.
-        ranked = dict(reversed(found.items()))
+        ranked = {dtype: found[dtype] for dtype in _BY_ROUNDING if dtype in found}
         plan = fastest(ranked, self.job.costs, may_run=may_run)
         return noted(plan, reference, limit)
 

@@ -177,6 +177,23 @@ def test_integers_are_chosen_and_never_beaten_by_one_precision() -> None:
 
 
 @needs_int8
+def test_the_plan_of_integers_is_a_rival_where_costs_mislead(tmp_path: Path) -> None:
+    """It takes part in the race if the joint plan, by wrong costs, has no integers."""
+    plan = auto(network(), 3e-2, calibration=CALIBRATION).plan
+    rival = finalists.in_integers(plan)
+    assert rival is not None
+    products = {node.name for node in rival.graph.nodes if node.op in ("conv", "matmul")}
+    assert products
+    for decision in rival.decisions:
+        if decision.node in products:
+            (call,) = decision.chosen.option.calls
+            assert {memory.dtype for _, memory in call.spec.memories} & {"u8", "s8"}
+    assert finalists.in_integers(auto(network(), 1e-2).plan) is None
+    raced = auto(network(), 3e-2, calibration=CALIBRATION, tune="auto", cache_dir=tmp_path).plan
+    assert raced.predicted_error <= 3e-2
+
+
+@needs_int8
 def test_plans_with_offers_answer_questions_and_are_restored(tmp_path: Any) -> None:
     model = auto(network(), 3e-2, calibration=CALIBRATION, keep_originals=True)
     plan = model.plan

@@ -24,8 +24,8 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 Array = NDArray[Any]
 
 VERSION = 20
-"""Changes with the meaning of traits, the analytic estimates, how kernels are measured, and with the
-speed of the core's kernels: samples and costs of other versions are ignored."""
+"""Changes with the meaning of traits, the analytic estimates, how kernels are measured, and how
+fast the core's kernels are: samples and costs of other versions are ignored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from stridewise.errors import PlanError
+from stridewise.planner.problem.candidates import Candidate
+from stridewise.planner.problem.formulation import Terms
+from stridewise.planner.questions.restrict import restricted
 from stridewise.planning import Plan
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.oracle import INTEGERS
 from stridewise.runtime.tuning.plan_race import Outcome, run_in_turn
 from stridewise.runtime.tuning.tuning import choices
 
-__all__ = ["digest_of", "fastest"]
+__all__ = ["digest_of", "fastest", "in_integers"]
 
 _SAME = 0.985
 """Times that differ by less than this factor differ by noise."""
@@ -32,6 +37,37 @@ other work disturbs one, another one adds runs."""
 def digest_of(plan: Plan) -> str:
     """Return a digest of the kernels and formats of a plan."""
     return hashlib.sha256(repr(choices(plan)).encode()).hexdigest()
+
+
+def in_integers(plan: Plan) -> Plan | None:
+    """Return the cheapest plan in which nodes compute with integers wherever they can.
+
+    It has no error budget. None where no node can, or no plan has all of these kernels.
+
+    Args:
+        plan: of a graph whose tensors are offered grids.
+    """
+    known = plan.terms
+    only = {
+        node: tuple(at for at, item in enumerate(items) if _takes_integers(item))
+        for node, items in known.candidates.nodes.items()
+    }
+    only = {node: kept for node, kept in only.items() if kept}
+    if not only:
+        return None
+    terms = Terms(known.graph, known.candidates, known.edge)
+    try:
+        return restricted(replace(plan, terms=terms, pins=()), "all integers", only)
+    except PlanError:
+        return None
+
+
+def _takes_integers(candidate: Candidate) -> bool:
+    return any(
+        memory.dtype in INTEGERS
+        for call in candidate.option.calls
+        for _, memory in call.spec.memories
+    )
 
 
 def _different(plans: Mapping[str, Plan]) -> dict[str, Plan]:

@@ -64,6 +64,8 @@ class Planner:
         oracle: costs of isolated kernels.
         reference: the model in float32 to compare plans with; None if there is no error budget.
         budget: the limit on the predicted error of plans; None for no limit.
+        prefers_integers: whether nodes compute with integers wherever they can, at any cost; with a
+            limit of memory they choose freely.
         offers: what the target offers for graphs that were planned, as they are planned repeatedly.
     """
 
@@ -75,6 +77,7 @@ class Planner:
     oracle: KernelOracle
     reference: Reference | None = None
     budget: ErrorBudget | None = None
+    prefers_integers: bool = False
     offers: list[Offers] = field(default_factory=list[Offers], repr=False, compare=False)
 
     @classmethod
@@ -121,6 +124,8 @@ class Planner:
         basis = (self.derived, self.target, self.machine, oracle, options.progress)
         limit = options.weight_memory_limit
         plans = make_plans(*basis, self.refusals, edge, limit, self.budget, self._offers(edge))
+        if self.prefers_integers and (limit, options.memory_limit) == (None, None):
+            plans = [in_integers(plans[0]) or plans[0]]
         if not graph.updates:  # see `fitted`
             plans = within_limit(plans, checked_limit(options.memory_limit), options.streams)
         if self.job.memory is not None:
@@ -181,7 +186,7 @@ class Planner:
             return choose(self)
         reference.measure()  # before the time to measure kernels begins
         derived, failure = reference.offered, None
-        found, plans = dict[str, Plan](), dict[str, Plan | None]()
+        found, plans = dict[str, Plan](), dict[str, Plan]()
         joint = dataclasses.replace(self._again("auto"), derived=derived)
         try:
             found["auto"] = within_budget(
@@ -189,15 +194,13 @@ class Planner:
             )
         except PlanError as error:
             failure = error
-        limits = (self.job.options.memory_limit, self.job.options.weight_memory_limit)
-        if derived is not self.derived and "auto" in found and limits == (None, None):
-            plans["int8"] = in_integers(found["auto"])
         uniform: tuple[PrecisionChoice, ...] = ("float32",)
         if derived is not self.derived:
+            plans["int8"] = choose(dataclasses.replace(joint, prefers_integers=True))
             uniform = ("bfloat16", "float32")
         plans |= {dtype: choose(self._again(dtype)) for dtype in uniform}
         for dtype, plan in plans.items():
-            if plan is not None and reference.error(plan).expected <= limit:
+            if reference.error(plan).expected <= limit:
                 found[dtype] = with_budget(plan, reference.budget(limit))
         if failure is not None and not found:
             raise failure

@@ -255,7 +255,8 @@ def test_names_of_kernels_that_are_no_text(tmp_path, caplog):
     cache = CostCache(HERE, tmp_path)
     cache.store(ENTRIES)
     with closing(sqlite3.connect(cache.path)) as connection, connection:
-        rows = [(str(HERE), b"\xff\xfe", "[]"), (str(HERE), 7, "[]")]
+        (key,) = connection.execute("SELECT DISTINCT machine FROM costs").fetchone()
+        rows = [(key, b"\xff\xfe", "[]"), (key, 7, "[]")]
         connection.executemany("INSERT INTO costs VALUES (?, ?, ?)", rows)
         connection.execute("UPDATE costs SET spec = CAST(x'ff' AS TEXT) WHERE spec = 'kernel b'")
     assert CostCache(HERE, tmp_path).load() == {"kernel a": ENTRIES["kernel a"], "7": ()}

@@ -36,7 +36,7 @@ void multiply_bytes(const Byte *from, const float *other, float *to, std::int64_
     }
 }
 
-// Return x / scale as it is rounded, without a division, which takes as long as ten products.
+// Return x / scale as it is rounded, without a division, which takes longer.
 //
 // Source: Markstein 1990, Computation of elementary functions on the IBM RISC System/6000
 // processor, theorem 7. The reciprocal is rounded to the nearest, and no intermediate result

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stridewise.graph import Attr, Graph, Node
 from stridewise.ops import GraphBuilder
+from stridewise.ops.activation import bounds, parameters
 from stridewise.quantization.scheme import Layer, Scheme
 from stridewise.quantization.selection import select
 from stridewise.tensor.ranges import Parameters
@@ -102,12 +103,7 @@ class _Stored(_Rebuilt):
                 or name in self.graph.outputs
             ):
                 continue
-            low, high = float("-inf"), float("inf")
-            if node.op == "relu":
-                low = 0.0
-            else:
-                low, high = node.float_attr("alpha", low), node.float_attr("beta", high)
-            if self.scheme.tensors[name].saturates(low, high):
+            if self.scheme.tensors[name].saturates(*bounds(node.op, *parameters(node))):
                 found.add(node.name)
         return frozenset(found)
 

@@ -125,11 +125,11 @@ def observed(
     return grids, _biases(graph, {name: channels[name].mean for name in axes if name in grids})
 
 
-def _grid(seen: Histogram, count: int, bounds: Bounds) -> Grid:
-    # The fewer samples, the further are others beyond their ranges, but not beyond bounds.
+def _grid(seen: Histogram, count: int, limits: Bounds) -> Grid:
+    # The fewer samples, the further are others beyond their ranges, but not beyond limits.
     wider = 1 + 1 / max(count, 1)
-    low = max(wider * seen.low, min(bounds[0], 0.0))
-    high = min(wider * seen.high, max(bounds[1], 0.0))
+    low = max(wider * seen.low, min(limits[0], 0.0))
+    high = min(wider * seen.high, max(limits[1], 0.0))
     made = parameters(replace(seen, low=low, high=high), "uint8", "minmax")
     return Grid("u8", (made.scale,), (made.zero_point,))
 

@@ -573,6 +573,7 @@ NB_MODULE(_core, m) {
     bind_program(m);
     bind_tensors(m);
     m.def("max_threads", [] { return omp_get_max_threads(); });
+    m.def("permit_callers", &permit_callers);
     m.def("team_count", [] { return Teams::process().count(); });
     m.def("set_primitive_cache_capacity", &set_primitive_cache_capacity, "capacity"_a);
     m.def("effective_isa", &effective_isa);

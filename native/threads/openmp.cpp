@@ -28,13 +28,7 @@ struct Gathering {
         Teams::join();
         gathering.places.enter(omp_get_thread_num());
         --gathering.missing;
-        if (omp_get_thread_num() == 0) gathering.wait();
-    }
-
-    // Yields the processor to workers that wait for it, for the some 50 us that waking takes.
-    void wait() const {
-        constexpr int turns = 100;
-        for (int turn = 0; turn < turns && missing > 0; ++turn) sched_yield();
+        if (omp_get_thread_num() == 0) yield_while(gathering.missing);
     }
 };
 
@@ -43,6 +37,11 @@ void limit(void *places) {
 }
 
 }  // namespace
+
+void yield_while(const std::atomic<int> &missing) {
+    constexpr int turns = 100;
+    for (int turn = 0; turn < turns && missing > 0; ++turn) sched_yield();
+}
 
 void gather(int threads, Places &places) {
     Gathering gathering{places, threads};

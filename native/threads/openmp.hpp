@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/errors.hpp"
+#include "threads/caller.hpp"
 #include "threads/subnormals.hpp"
 #include "threads/teams.hpp"
 
@@ -18,6 +19,8 @@ void omp_set_num_threads(int threads);
 int omp_get_thread_num();
 int omp_get_num_threads();
 int omp_get_thread_limit();
+int omp_get_level();
+int omp_get_dynamic();
 int omp_get_max_active_levels();
 void omp_set_max_active_levels(int levels);
 void omp_set_dynamic(int dynamic);
@@ -51,22 +54,26 @@ class ThreadScope {
 };
 
 // Calls `job()` on a thread whose parallel regions get exactly `threads` threads, and waits for it:
-// on a thread of a team, or on the calling thread if it belongs to a team or needs no region. The
-// job reads and writes subnormal numbers as zero.
+// on a thread of a team, or on the calling thread if it belongs to a team, needs no region or may
+// enter regions itself (`run_on_caller`). The job reads and writes subnormal numbers as zero.
 //
 // Throws what the job throws, and std::runtime_error if OpenMP gives fewer threads. oneDNN's
 // kernels rely on the number that they were created for and would skip parts of results.
 template <typename Job>
 void with_threads(int threads, const Job &job) {
     if (threads > 1 && !Teams::is_member()) {
-        Teams::process().run(
-            threads, [](const void *data) { (*static_cast<const Job *>(data))(); }, &job);
+        const auto call = [](const void *data) { (*static_cast<const Job *>(data))(); };
+        if (!run_on_caller(threads, call, &job)) Teams::process().run(threads, call, &job);
         return;
     }
     const ThreadScope scope(threads);
     const SubnormalsFlushed flushed;
     job();
 }
+
+// Yields the processor to workers that wait for it, for the some 50 us that waking takes, until
+// none is missing.
+void yield_while(const std::atomic<int> &missing);
 
 // Calls `body(part, parts)` concurrently, once for each of up to `threads` parts, which read and
 // write subnormal numbers as zero. Rethrows the first exception after the parallel region, because

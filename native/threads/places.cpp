@@ -24,10 +24,15 @@ bool look(cpu_set_t &current) {
 
 }  // namespace
 
-void Places::reset(int threads) {
+void Places::leave() {
+    if (!own.set) return;
     cpu_set_t current;
     if (look(current) && own.set) sched_setaffinity(0, sizeof own.allowed, &own.allowed);
     own.set = false;
+}
+
+void Places::reset(int threads) {
+    leave();
     places_.assign(static_cast<std::size_t>(threads), Place{});
 }
 
@@ -39,6 +44,17 @@ void Places::enter(int thread) {
     if (!place.known) return;
     place.changed = limited && !own.set;
     place.allowed = own.set ? own.allowed : place.current;
+}
+
+bool Places::are_shared() const {
+    cpu_set_t taken;
+    CPU_ZERO(&taken);
+    for (const Place &place : places_) {
+        if (!place.known) continue;
+        if (CPU_ISSET(place.processor, &taken)) return true;
+        CPU_SET(place.processor, &taken);
+    }
+    return false;
 }
 
 bool Places::divide() {

@@ -24,12 +24,16 @@ class Places {
     // Records where the calling thread is and may be. A set of processors that was changed from
     // outside replaces the recorded one.
     void enter(int thread);
+    // Whether two threads were on the same processor when they entered.
+    bool are_shared() const;
     // Divides the processors if two threads are on the same one, or one is not limited yet. Without
     // a processor for each thread, all threads may use all of theirs. Returns whether a thread has
     // to call `limit`.
     bool divide();
     // Limits the calling thread to its part. Without effect where the system refuses that.
     void limit(int thread);
+    // Lets the calling thread use all its processors again.
+    static void leave();
 
   private:
     struct Place {

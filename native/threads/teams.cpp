@@ -62,15 +62,24 @@ class Teams::Leader {
     Leader() {
         const SignalsBlocked blocked;
         try {
-            std::thread([this] { serve(); }).detach();
+            thread_ = std::thread([this] { serve(); });
         } catch (const std::system_error &error) {
             throw std::runtime_error(std::string("no thread could be started: ") + error.what());
         }
+    }
+    // Ends the thread, which is idle.
+    ~Leader() {
+        job_ = nullptr;
+        pass(State::posted, changed_);
+        thread_.join();
     }
     Leader(const Leader &) = delete;
     Leader &operator=(const Leader &) = delete;
 
     int threads() const { return threads_; }
+
+    // When its last job ended; the thread is idle.
+    std::chrono::steady_clock::time_point ended() const { return ended_; }
 
     void run(int threads, Job job, const void *data) {
         wanted_ = threads;
@@ -110,6 +119,7 @@ class Teams::Leader {
         const SubnormalsFlushed flushed;  // also in the workers, which this thread starts
         while (true) {
             await(State::posted, changed_, kLeader);
+            if (job_ == nullptr) return;
             execute();
             pass(State::done, done_);
         }
@@ -147,6 +157,7 @@ class Teams::Leader {
     Places places_;
     std::atomic<int> threads_{0};                  // threads of its regions; 0 before the first job
     std::chrono::steady_clock::time_point ended_;  // when its last job ended
+    std::thread thread_;
 };
 
 Teams::Teams(int most) : most_(most) {
@@ -165,6 +176,10 @@ bool Teams::is_member() {
 
 void Teams::join() {
     member = true;
+}
+
+void Teams::quit() {
+    member = false;
 }
 
 Teams::Leader &Teams::acquire(int threads) {
@@ -208,6 +223,20 @@ void Teams::run(int threads, Job job, const void *data) {
     };
     const Held held{*this, acquire(threads)};
     held.leader.run(threads, job, data);
+}
+
+void Teams::retire() {
+    constexpr std::chrono::milliseconds kIdle{100};
+    std::vector<std::unique_ptr<Leader>> over;  // ended after the lock is released
+    const std::lock_guard lock(mutex_);
+    const auto latest = std::chrono::steady_clock::now() - kIdle;
+    for (auto &leader : leaders_) {
+        const auto found = std::find(idle_.begin(), idle_.end(), leader.get());
+        if (found == idle_.end() || leader->ended() > latest) continue;
+        idle_.erase(found);
+        over.push_back(std::move(leader));
+    }
+    leaders_.erase(std::remove(leaders_.begin(), leaders_.end(), nullptr), leaders_.end());
 }
 
 int Teams::count() {

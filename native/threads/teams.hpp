@@ -30,11 +30,16 @@ class Teams {
     static bool is_member();
     // Makes the calling thread a worker of a team until it ends.
     static void join();
+    // Makes the calling thread no longer one.
+    static void quit();
 
     // Runs a job on a leader whose regions have `threads` threads, and waits for it. Callers block
     // while all leaders are busy. Throws what the job throws, and std::runtime_error if OpenMP does
     // not give that many threads or no thread can be started.
     void run(int threads, Job job, const void *data);
+
+    // Ends the leaders that have been idle for a while, and their workers.
+    void retire();
 
     // Number of leaders, busy or idle.
     int count();

@@ -961,6 +961,9 @@ def shuffle(
 def set_primitive_cache_capacity(capacity: int) -> None:
     """Set the capacity of oneDNN's primitive cache of the process; 0 disables the cache."""
 
+def permit_callers() -> None:
+    """Let one thread of the application at a time enter parallel regions itself, until a fork."""
+
 def team_count() -> int:
     """The number of threads that the core has started to enter parallel regions."""
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <stdexcept>
 #include <thread>
@@ -106,6 +107,27 @@ void teams_run_every_job() {
     for (const int result : results) expect(result == 200, "every job ran");
     expect(teams.count() <= 3, "there are no more threads than allowed");
     expect(!Teams::is_member(), "callers are no members");
+}
+
+void idle_teams_end() {
+    static Teams &teams = *new Teams(3);
+    const auto job = [](const void *) {};
+    in_threads(3, [&](int) { teams.run(1, job, nullptr); });
+    const int before = teams.count();
+    teams.retire();
+    expect(before > 0 && teams.count() == before, "teams that were busy a moment ago remain");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    in_threads(8, [&](int caller) {
+        for (int i = 0; i < 20; ++i) {
+            teams.run(1, job, nullptr);
+            if (caller % 2 == 0) teams.retire();
+        }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    teams.retire();
+    expect(teams.count() == 0, "idle teams end");
+    teams.run(1, job, nullptr);
+    expect(teams.count() == 1, "others begin");
 }
 
 void errors_come_back() {
@@ -259,6 +281,7 @@ int main() {
     every_item_is_taken_once();
     a_gate_lets_few_in();
     teams_run_every_job();
+    idle_teams_end();
     errors_come_back();
     threads_divide_processors();
     threads_share_too_few_processors();

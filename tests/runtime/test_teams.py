@@ -145,6 +145,101 @@ def test_many_callers_share_few_threads() -> None:
     assert lines == ["0 1"]
 
 
+CALLERS = """
+    import os, threading, time
+    import numpy as np
+    import stridewise as sw
+    from stridewise.runtime.binding.library import load_core
+
+    core = load_core()
+    core.permit_callers()
+    b = sw.GraphBuilder()
+    x = b.input("x", (1, 16, 16, 16))
+    graph = b.build([b.relu(b.conv2d(b.softmax(b.conv2d(x, 16, 3)), 16, 3))])
+    x = np.random.default_rng(0).standard_normal((1, 16, 16, 16)).astype(np.float32)
+    wanted = sw.compile(graph, tune="model", threads=1)(x)
+    threads = core.max_threads()  # what regions of this thread have
+    model = sw.compile(graph, tune="model", threads=threads)
+
+    def is_right():
+        return np.allclose(model(x), wanted, 1e-4, 1e-5)
+
+    def in_thread(function):
+        thread = threading.Thread(target=function)
+        thread.start()
+        thread.join()
+"""
+
+
+def test_a_permitted_caller_enters_regions_itself() -> None:
+    lines = said(CALLERS + """
+    before = os.sched_getaffinity(0)
+    print(all(is_right() for _ in range(20)), core.team_count())
+    print(os.sched_getaffinity(0) == before, np.float32(1e-40) * np.float32(1) > 0)
+    """, OMP_NUM_THREADS="2")  # fmt: skip
+    assert lines == ["True 0", "True True"]
+
+
+def test_one_caller_at_a_time_enters_regions_itself() -> None:
+    """Others use teams, which end when they are idle; a caller that has ended makes room."""
+    lines = said(CALLERS + """
+    in_thread(lambda: print(is_right(), core.team_count()))
+    print(is_right(), core.team_count())
+    in_thread(lambda: print(is_right(), core.team_count()))
+    time.sleep(0.2)
+    print(is_right(), core.team_count())
+    """, OMP_NUM_THREADS="2")  # fmt: skip
+    assert lines == ["True 0", "True 0", "True 1", "True 0"]
+
+
+def test_callers_at_once_get_right_results() -> None:
+    lines = said(CALLERS + """
+    found = []
+
+    def call():
+        for _ in range(100):
+            found.append(is_right())
+
+    callers = [threading.Thread(target=call) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    call()
+    for caller in callers:
+        caller.join()
+    print(len(found), all(found))
+    """, OMP_NUM_THREADS="2")  # fmt: skip
+    assert lines == ["700 True"]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OMP_NUM_THREADS": "3"},
+        {"OMP_NUM_THREADS": "2", "OMP_DYNAMIC": "true"},
+        {"OMP_NUM_THREADS": "2", "OMP_MAX_ACTIVE_LEVELS": "0"},
+    ],
+)
+def test_a_caller_with_other_settings_does_not_enter_regions(variables: dict[str, str]) -> None:
+    code = CALLERS.replace("threads = core.max_threads()", "threads = 2")
+    assert said(code + "    print(is_right(), core.team_count())", **variables) == ["True 1"]
+
+
+def test_children_of_a_fork_do_not_enter_regions_from_callers() -> None:
+    """The workers of the parent, which OpenMP would wait for, do not exist there."""
+    lines = said(CALLERS + """
+    from stridewise.runtime.binding import library
+
+    print(is_right(), core.team_count(), library._is_forked(), flush=True)
+    child = os.fork()
+    if child == 0:
+        print(is_right(), core.team_count(), library._is_forked(), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(is_right(), core.team_count())
+    """, OMP_NUM_THREADS="2")  # fmt: skip
+    assert lines == ["True 0 False", "True 1 True", "True 0"]
+
+
 def test_models_that_run_at_once_wait_for_few_teams() -> None:
     graph = network()
     feeds = inputs_of(graph)

@@ -97,7 +97,10 @@ def load_core() -> ModuleType:
     >>> load_core().version().split(".")[0]
     '3'
     """
-    return _load()[0]
+    core = _load()[0]
+    if "torch" in sys.modules:
+        _permit_callers()
+    return core
 
 
 def library_info() -> LibraryInfo:
@@ -134,6 +137,30 @@ def _load() -> tuple[ModuleType, _Loaded]:
     # extent 1, so what it gives depends on what the process made before.
     core.set_primitive_cache_capacity(0)
     return core, loaded
+
+
+@cache
+def _permit_callers() -> None:
+    """Let a thread of the application enter parallel regions itself, with its own workers.
+
+    PyTorch has started them. The core's own workers in addition would be more threads than there
+    are processors, and their runs take twice as long; see ``native/threads/caller.hpp``.
+    """
+    if not _is_forked():
+        _load()[0].permit_callers()
+
+
+def _is_forked() -> bool:
+    """Return whether this process was forked and runs the program of its parent.
+
+    The parent's workers, which OpenMP would wait for, are lost then. The ninth number of the
+    status has the flag PF_FORKNOEXEC (proc(5), ``include/linux/sched.h``).
+    """
+    try:
+        status = Path("/proc/self/stat").read_text()
+        return bool(int(status.rpartition(")")[2].split()[6]) & 0x40)
+    except (OSError, ValueError, IndexError):
+        return True
 
 
 def _import_core() -> ModuleType:

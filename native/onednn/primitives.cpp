@@ -255,8 +255,8 @@ bool PrimitiveDesc::next() {
 }
 
 Primitive PrimitiveDesc::create() const {
-    const ThreadScope scope(threads_);
-    return Primitive(dnnl::primitive(desc_.get()), args_, numbers_, threads_);
+    auto made = made_apart(threads_, [&] { return dnnl::primitive(desc_.get()); });
+    return Primitive(std::move(made), args_, numbers_, threads_);
 }
 
 namespace {

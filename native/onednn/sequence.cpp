@@ -51,9 +51,9 @@ void Sequence::clear(Tensor tensor) {
 }
 
 void Sequence::add(const dnnl::primitive_desc_base &desc, const Bound &args, bool names) {
-    const ThreadScope scope(threads_);
     const MemoryDesc scratchpad(desc.scratchpad_desc());
-    stages_.push_back({dnnl::primitive(desc.get()), scratchpad, args});
+    auto made = made_apart(threads_, [&] { return dnnl::primitive(desc.get()); });
+    stages_.push_back({std::move(made), scratchpad, args});
     stage_nbytes_ = std::max(stage_nbytes_, aligned(scratchpad.nbytes()));
     if (names) impl_ = desc.impl_info_str();
 }

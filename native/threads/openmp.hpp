@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -69,6 +70,23 @@ void with_threads(int threads, const Job &job) {
     const ThreadScope scope(threads);
     const SubnormalsFlushed flushed;
     job();
+}
+
+// Returns `make()`, called with `threads` OpenMP threads: on a thread of its own if it may enter
+// regions, as the library's shuffles do when they are created (`run_apart`).
+template <typename Make>
+auto made_apart(int threads, const Make &make) {
+    if (threads == 1 || Teams::is_member()) {
+        const ThreadScope scope(threads);
+        return make();
+    }
+    std::optional<decltype(make())> made;
+    const auto job = [&] {
+        const ThreadScope scope(threads);
+        made.emplace(make());
+    };
+    run_apart([](const void *data) { (*static_cast<decltype(job) *>(data))(); }, &job);
+    return std::move(*made);
 }
 
 // Yields the processor to workers that wait for it, for the some 50 us that waking takes, until

@@ -36,6 +36,17 @@ class SignalsBlocked {
     sigset_t before_;
 };
 
+// Starts a thread. Throws std::runtime_error if that fails.
+template <typename Body>
+std::thread started(const Body &body) {
+    const SignalsBlocked blocked;
+    try {
+        return std::thread(body);
+    } catch (const std::system_error &error) {
+        throw std::runtime_error(std::string("no thread could be started: ") + error.what());
+    }
+}
+
 // One team per processor that the process may use. More teams would share processors.
 int most_teams() {
     cpu_set_t allowed;
@@ -59,14 +70,7 @@ std::atomic<Teams *> &current() {
 // A thread that runs one job at a time.
 class Teams::Leader {
   public:
-    Leader() {
-        const SignalsBlocked blocked;
-        try {
-            thread_ = std::thread([this] { serve(); });
-        } catch (const std::system_error &error) {
-            throw std::runtime_error(std::string("no thread could be started: ") + error.what());
-        }
-    }
+    Leader() : thread_(started([this] { serve(); })) {}
     // Ends the thread, which is idle.
     ~Leader() {
         job_ = nullptr;
@@ -242,6 +246,18 @@ void Teams::retire() {
 int Teams::count() {
     const std::lock_guard lock(mutex_);
     return static_cast<int>(leaders_.size());
+}
+
+void run_apart(Teams::Job job, const void *data) {
+    std::exception_ptr error;
+    started([&] {
+        try {
+            job(data);
+        } catch (...) {
+            error = std::current_exception();
+        }
+    }).join();
+    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace stridewise

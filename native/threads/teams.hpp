@@ -57,6 +57,13 @@ class Teams {
     std::vector<Leader *> idle_;
 };
 
+// Runs a job on a thread of its own, which ends with it, and so do the workers of regions that the
+// job enters. Workers of the calling thread would remain, and as soon as there are more threads
+// than processors, libgomp no longer lets waiting threads spin: small kernels take 2 to 7 times as
+// long in all later regions of the process. Throws what the job throws, and std::runtime_error if
+// no thread can be started.
+void run_apart(Teams::Job job, const void *data);
+
 // Prepares the calling thread, a leader, for regions of `threads` threads. Throws
 // std::runtime_error if OpenMP gives fewer.
 void prepare_leader(int threads);

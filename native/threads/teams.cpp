@@ -226,7 +226,15 @@ void Teams::run(int threads, Job job, const void *data) {
         ~Held() { teams.release(leader); }
     };
     const Held held{*this, acquire(threads)};
+    if (is_crowded()) retire();
     held.leader.run(threads, job, data);
+}
+
+bool Teams::is_crowded() {
+    const std::lock_guard lock(mutex_);
+    int threads = 0;
+    for (const auto &leader : leaders_) threads += std::max(1, leader->threads());
+    return leaders_.size() > 1 && threads > most_;
 }
 
 void Teams::retire() {

@@ -34,8 +34,10 @@ class Teams {
     static void quit();
 
     // Runs a job on a leader whose regions have `threads` threads, and waits for it. Callers block
-    // while all leaders are busy. Throws what the job throws, and std::runtime_error if OpenMP does
-    // not give that many threads or no thread can be started.
+    // while all leaders are busy. If there are more threads than processors, which lets all of them
+    // sleep after each region, leaders that were not needed for a while end before. Throws what the
+    // job throws, and std::runtime_error if OpenMP does not give that many threads or no thread can
+    // be started.
     void run(int threads, Job job, const void *data);
 
     // Ends the leaders that have been idle for a while, and their workers.
@@ -49,6 +51,8 @@ class Teams {
 
     Leader &acquire(int threads);
     void release(Leader &leader);
+    // Whether the leaders have more threads than there are processors.
+    bool is_crowded();
 
     int most_;
     std::mutex mutex_;

@@ -130,6 +130,18 @@ void idle_teams_end() {
     expect(teams.count() == 1, "others begin");
 }
 
+void teams_beyond_the_processors_end() {
+    static Teams &teams = *new Teams(2);
+    const auto job = [](const void *) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    };
+    in_threads(2, [&](int) { teams.run(2, job, nullptr); });
+    expect(teams.count() == 2, "two jobs at once have a team each");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    teams.run(2, job, nullptr);
+    expect(teams.count() == 1, "the team that is not needed ends");
+}
+
 void errors_come_back() {
     static Teams &teams = *new Teams(1);
     int ran = 0;
@@ -282,6 +294,7 @@ int main() {
     a_gate_lets_few_in();
     teams_run_every_job();
     idle_teams_end();
+    teams_beyond_the_processors_end();
     errors_come_back();
     threads_divide_processors();
     threads_share_too_few_processors();

@@ -240,6 +240,24 @@ def test_children_of_a_fork_do_not_enter_regions_from_callers() -> None:
     assert lines == ["True 0 False", "True 1 True", "True 0"]
 
 
+def test_no_workers_remain_from_the_creation_of_a_kernel() -> None:
+    """The library enters a region when it creates a shuffle. Workers that stay make others sleep."""
+    lines = said("""
+        import os
+        from stridewise.runtime.binding.library import load_core
+
+        core = load_core()
+        before = len(os.listdir("/proc/self/task"))
+        made = []
+        for tag in ("aBcd16b", "aBcd8b", "acdb"):
+            image = core.MemoryDesc((1, 32, 8, 8), "f32", tag)
+            made.append(core.shuffle(image, image, 1, 4, threads=2).create())
+        print(any(kernel.impl.startswith("jit") for kernel in made))
+        print(len(os.listdir("/proc/self/task")) - before)
+    """)
+    assert lines == ["True", "0"]
+
+
 def test_models_that_run_at_once_wait_for_few_teams() -> None:
     graph = network()
     feeds = inputs_of(graph)

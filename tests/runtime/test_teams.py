@@ -241,7 +241,7 @@ def test_children_of_a_fork_do_not_enter_regions_from_callers() -> None:
 
 
 def test_no_workers_remain_from_the_creation_of_a_kernel() -> None:
-    """The library enters a region when it creates a shuffle. Workers that stay make others sleep."""
+    """The library enters a region when it creates a shuffle, and threads sleep if workers stay."""
     lines = said("""
         import os
         from stridewise.runtime.binding.library import load_core

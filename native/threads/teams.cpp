@@ -241,6 +241,7 @@ void Teams::retire() {
     constexpr std::chrono::milliseconds kIdle{100};
     std::vector<std::unique_ptr<Leader>> over;  // ended after the lock is released
     const std::lock_guard lock(mutex_);
+    over.reserve(leaders_.size());
     const auto latest = std::chrono::steady_clock::now() - kIdle;
     for (auto &leader : leaders_) {
         const auto found = std::find(idle_.begin(), idle_.end(), leader.get());

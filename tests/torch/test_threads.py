@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 _RUNS = """
 import os
 import threading
+import time
 
 import torch
 
@@ -36,6 +37,7 @@ with torch.inference_mode():
     compiled = torch.compile(module, backend="stridewise", options={"threads": 2})
     call(compiled)
     call(sw.compile(module, (x,), threads=2))
+time.sleep(0.5)  # threads end on their own
 before = len(os.listdir("/proc/self/task"))
 with torch.inference_mode():
     call(compiled)

@@ -157,10 +157,11 @@ class Options:
             ``"model"``.
         max_error: with ``dtype="auto"``, the limit on the relative error of the outputs: the norm
             of the difference to float32 over the norm of the float32 result. Default: 0.01.
-        calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. The
-            first half gives the ranges of integers, the next sample gives the sensitivities of
-            tensors, and plans are checked on the rest; eight samples or more are recommended. By
-            default samples are standard normal, and no tensor is rounded to integers.
+        calibration: with ``dtype="auto"``, a list of samples: arrays in the user's order by input
+            name, tuples of arrays, or single arrays. The first half gives the ranges of integers,
+            the next sample gives the sensitivities of tensors, and plans are checked on the rest;
+            eight samples or more are recommended. By default samples are standard normal, and no
+            tensor is rounded to integers.
         weight_memory_limit: bytes that the transformed weights of Winograd kernels may take,
             counted for each node; no limit by default. ``Plan.winograd_weights`` has the actual
             number.
@@ -205,7 +206,7 @@ class Options:
     accuracy: Accuracy = "fast"
     dtype: PrecisionChoice = "model"
     max_error: float = MAX_ERROR
-    calibration: Sequence[Mapping[str, ArrayLike]] | None = None
+    calibration: Sequence[Mapping[str, ArrayLike] | Sequence[ArrayLike] | ArrayLike] | None = None
     weight_memory_limit: int | None = None
     fallback: bool = True
     keep_parameters: bool = False
@@ -306,7 +307,7 @@ class GraphOptions(TypedDict, total=False):
     accuracy: Accuracy
     dtype: PrecisionChoice
     max_error: float
-    calibration: Sequence[Mapping[str, ArrayLike]] | None
+    calibration: Sequence[Mapping[str, ArrayLike] | Sequence[ArrayLike] | ArrayLike] | None
     weight_memory_limit: int | None
     keep_parameters: bool
     plan: PlanSource | None

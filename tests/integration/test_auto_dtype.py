@@ -246,9 +246,20 @@ def test_calibration_that_does_not_fit() -> None:
         ([], "calibration: expected at least one sample"),
         ([{"y": sample(0)["x"]}], "calibration, sample 0: expected inputs x, found y"),
         ([{"x": sample(0)["x"][0]}], "input 'x': expected shape"),
+        ([(sample(0)["x"],) * 2], r"calibration, sample 0: expected 1 arrays \(x\), found 2"),
+        ([sample(0)["x"], sample(1)["x"] * np.nan], "sample 1, input 'x': expected finite"),
     ):
         with pytest.raises(sw.InputError, match=message):
             auto(network(), 1e-2, calibration=samples)
+
+
+def test_calibration_without_names() -> None:
+    named = [sample(seed) for seed in range(8)]
+    plans = [
+        auto(network(), 1e-2, calibration=samples).plan
+        for samples in (named, [x["x"] for x in named], [(x["x"],) for x in named])
+    ]
+    assert plans[0].to_json() == plans[1].to_json() == plans[2].to_json()
 
 
 # --- what plans say -------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stridewise.errors import InputError
 from stridewise.graph import Graph, Value
-from stridewise.runtime.execution.inputs import as_array
+from stridewise.runtime.execution.inputs import as_array, of_sample
 
 __all__ = ["CalibrationSource", "checked_samples"]
 
@@ -51,17 +51,7 @@ def checked_samples(source: CalibrationSource, graph: Graph) -> Iterator[Sample]
 
 
 def _checked(where: str, sample: Any, graph: Graph) -> Sample:
-    named = sample
-    if not isinstance(sample, Mapping):
-        several = isinstance(sample, tuple | list)
-        arrays = cast("Sequence[Any]", sample) if several else (sample,)
-        named = dict(zip(graph.inputs, arrays, strict=False))
-        if len(arrays) != len(graph.inputs):
-            expected = f"{len(graph.inputs)} arrays ({', '.join(graph.inputs)})"
-            raise InputError.at(where, expected=expected, found=str(len(arrays)))
-    if set(named) != set(graph.inputs):
-        names = ", ".join(map(str, named)) or "none"
-        raise InputError.at(where, expected=f"inputs {', '.join(graph.inputs)}", found=names)
+    named = of_sample(where, graph.inputs, sample)
     found: Sample = {}
     for name in graph.inputs:
         try:

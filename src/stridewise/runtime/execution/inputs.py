@@ -15,7 +15,7 @@ from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape, user_format
 from stridewise.runtime.execution.layout import falls_along
 
-__all__ = ["as_array", "by_name", "in_order", "made_up", "of_dtype"]
+__all__ = ["as_array", "by_name", "in_order", "made_up", "of_dtype", "of_sample"]
 
 Array = NDArray[Any]
 
@@ -35,6 +35,31 @@ def by_name(model: str, names: Sequence[str], inputs: Mapping[str, Any]) -> list
     else:
         return [inputs[name] for name in names]
     raise InputError.at(f"model {model!r}", expected=expected, found=found, fix=fix)
+
+
+def of_sample(where: str, names: Sequence[str], sample: Any) -> Mapping[str, Any]:
+    """Return a calibration sample by the names of the inputs.
+
+    Args:
+        where: names the sample in errors.
+        names: of the inputs.
+        sample: a mapping from names to arrays, a tuple or list of arrays, or a single array.
+
+    Raises:
+        InputError: it has other names, or another number of arrays.
+    """
+    if not isinstance(sample, Mapping):
+        several = isinstance(sample, tuple | list)
+        arrays = cast("Sequence[Any]", sample) if several else (sample,)
+        if len(arrays) != len(names):
+            expected = f"{len(names)} arrays ({', '.join(names)})"
+            raise InputError.at(where, expected=expected, found=str(len(arrays)))
+        return dict(zip(names, arrays, strict=True))
+    named = cast("Mapping[str, Any]", sample)
+    if set(named) != set(names):
+        found = ", ".join(map(str, named)) or "none"
+        raise InputError.at(where, expected=f"inputs {', '.join(names)}", found=found)
+    return named
 
 
 def in_order(

@@ -28,7 +28,7 @@ from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.execution.inputs import as_array, made_up
+from stridewise.runtime.execution.inputs import as_array, made_up, of_sample
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.finalists import digest_of
@@ -68,11 +68,11 @@ def _compiled(graph: Graph, machine: Machine) -> CompiledModel:
     )
 
 
-def _samples(graph: Graph, given: Sequence[Mapping[str, Any]] | None) -> list[list[Array]]:
+def _samples(graph: Graph, given: Sequence[Any] | None) -> list[list[Array]]:
     """Return inputs in the order of the graph: those given, or made up.
 
     Raises:
-        InputError: a sample has no array for an input, or a wrong one.
+        InputError: a sample has no array for an input, or a wrong one, or is not finite.
     """
     values = [graph.values[name] for name in graph.inputs]
     if given is None:
@@ -81,11 +81,14 @@ def _samples(graph: Graph, given: Sequence[Mapping[str, Any]] | None) -> list[li
     found: list[list[Array]] = []
     for number, sample in enumerate(given):
         where = f"calibration, sample {number}"
-        if set(sample) != set(graph.inputs):
-            expected = f"inputs {', '.join(graph.inputs)}"
-            raise InputError.at(where, expected=expected, found=", ".join(sample) or "none")
+        named = of_sample(where, graph.inputs, sample)
         # A program for a part of the batch takes as many of its items.
-        found.append([as_array(v, _part(sample[v.name], v.shape)) for v in values])
+        arrays = [as_array(v, _part(named[v.name], v.shape)) for v in values]
+        for value, array in zip(values, arrays, strict=True):
+            if array.dtype.kind not in "biu" and not np.isfinite(array).all():
+                at = f"{where}, input {value.name!r}"
+                raise InputError.at(at, expected="finite numbers", found="NaN or infinity")
+        found.append(arrays)
     if not found:
         raise InputError.at("calibration", expected="at least one sample", found="none")
     return found
@@ -118,14 +121,14 @@ class Reference:
     Attributes:
         derived: the simplified graph, with the meaning of axes.
         machine: the machine and its threads.
-        given: samples by input name; None for made-up ones.
+        given: samples, as :func:`of_sample` takes them; None for made-up ones.
         costs: stores sensitivities, ranges and errors; None to measure them each time.
         integers: whether tensors are offered grids, so that plans may store them as integers.
     """
 
     derived: Derived
     machine: Machine
-    given: Sequence[Mapping[str, Any]] | None = None
+    given: Sequence[Any] | None = None
     costs: CostCache | None = None
     integers: bool = False
 

@@ -70,7 +70,8 @@ def build(name: str, side: int) -> tuple[Any, int]:
         timm = import_module("timm")
         model = timm.create_model(short, pretrained=False).eval()
         fixed = bool(model.default_cfg.get("fixed_input_size"))
-        side = max(side, 96 if short.startswith("inception_") else side)
+        least = {"inception": 96, "halonet26t": 256}.get(short.partition("_")[0], side)
+        side = max(side, least)
         side = int(model.default_cfg["input_size"][1]) if fixed else side
     else:
         owner = torchvision.models

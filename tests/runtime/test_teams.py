@@ -182,7 +182,7 @@ def test_a_permitted_caller_enters_regions_itself() -> None:
 
 
 def test_one_caller_at_a_time_enters_regions_itself() -> None:
-    """Others use teams, which end when they are idle; a caller that has ended makes room."""
+    """Models of other threads run on teams. When a caller's thread ends, another may take over."""
     lines = said(CALLERS + """
     in_thread(lambda: print(is_right(), core.team_count()))
     print(is_right(), core.team_count())

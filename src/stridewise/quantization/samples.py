@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stridewise.errors import InputError
 from stridewise.graph import Graph, Value
-from stridewise.runtime.execution.inputs import as_array, of_sample
+from stridewise.runtime.execution.inputs import as_array, require_finite, sample_by_name
 
 __all__ = ["CalibrationSource", "checked_samples"]
 
@@ -51,7 +51,7 @@ def checked_samples(source: CalibrationSource, graph: Graph) -> Iterator[Sample]
 
 
 def _checked(where: str, sample: Any, graph: Graph) -> Sample:
-    named = of_sample(where, graph.inputs, sample)
+    named = sample_by_name(where, graph.inputs, sample)
     found: Sample = {}
     for name in graph.inputs:
         try:
@@ -59,9 +59,7 @@ def _checked(where: str, sample: Any, graph: Graph) -> Sample:
         except InputError as error:
             text = str(error).replace("compile with shapes=", "quantize with shapes=")
             raise InputError(f"{where}: {text}") from error
-        if found[name].dtype.kind not in "biu" and not np.isfinite(found[name]).all():
-            at = f"{where}, input {name!r}"
-            raise InputError.at(at, expected="finite numbers", found="NaN or infinity")
+        require_finite(where, name, found[name])
     return found
 
 

@@ -153,7 +153,7 @@ def _permit_callers() -> None:
 def _is_forked() -> bool:
     """Return whether this process was forked and runs the program of its parent.
 
-    The parent's workers, which OpenMP would wait for, are lost then. The ninth number of the
+    The parent's workers, which OpenMP would wait for, are lost then. The ninth field of the
     status has the flag PF_FORKNOEXEC (proc(5), ``include/linux/sched.h``).
     """
     try:

@@ -15,7 +15,9 @@ from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape, user_format
 from stridewise.runtime.execution.layout import falls_along
 
-__all__ = ["as_array", "by_name", "in_order", "made_up", "of_dtype", "of_sample"]
+__all__ = [
+    "as_array", "by_name", "in_order", "made_up", "of_dtype", "require_finite", "sample_by_name",
+]  # fmt: skip
 
 Array = NDArray[Any]
 
@@ -37,7 +39,7 @@ def by_name(model: str, names: Sequence[str], inputs: Mapping[str, Any]) -> list
     raise InputError.at(f"model {model!r}", expected=expected, found=found, fix=fix)
 
 
-def of_sample(where: str, names: Sequence[str], sample: Any) -> Mapping[str, Any]:
+def sample_by_name(where: str, names: Sequence[str], sample: Any) -> Mapping[str, Any]:
     """Return a calibration sample by the names of the inputs.
 
     Args:
@@ -60,6 +62,17 @@ def of_sample(where: str, names: Sequence[str], sample: Any) -> Mapping[str, Any
         found = ", ".join(map(str, named)) or "none"
         raise InputError.at(where, expected=f"inputs {', '.join(names)}", found=found)
     return named
+
+
+def require_finite(where: str, name: str, array: Array) -> None:
+    """Check the array of a calibration sample for one input.
+
+    Raises:
+        InputError: it has NaN or infinity.
+    """
+    if array.dtype.kind not in "biu" and not np.isfinite(array).all():
+        at = f"{where}, input {name!r}"
+        raise InputError.at(at, expected="finite numbers", found="NaN or infinity")
 
 
 def in_order(

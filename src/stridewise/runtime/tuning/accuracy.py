@@ -28,7 +28,12 @@ from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.execution.inputs import as_array, made_up, of_sample
+from stridewise.runtime.execution.inputs import (
+    as_array,
+    made_up,
+    require_finite,
+    sample_by_name,
+)
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.finalists import digest_of
@@ -81,13 +86,11 @@ def _samples(graph: Graph, given: Sequence[Any] | None) -> list[list[Array]]:
     found: list[list[Array]] = []
     for number, sample in enumerate(given):
         where = f"calibration, sample {number}"
-        named = of_sample(where, graph.inputs, sample)
+        named = sample_by_name(where, graph.inputs, sample)
         # A program for a part of the batch takes as many of its items.
         arrays = [as_array(v, _part(named[v.name], v.shape)) for v in values]
         for value, array in zip(values, arrays, strict=True):
-            if array.dtype.kind not in "biu" and not np.isfinite(array).all():
-                at = f"{where}, input {value.name!r}"
-                raise InputError.at(at, expected="finite numbers", found="NaN or infinity")
+            require_finite(where, value.name, array)
         found.append(arrays)
     if not found:
         raise InputError.at("calibration", expected="at least one sample", found="none")
@@ -121,7 +124,7 @@ class Reference:
     Attributes:
         derived: the simplified graph, with the meaning of axes.
         machine: the machine and its threads.
-        given: samples, as :func:`of_sample` takes them; None for made-up ones.
+        given: samples, as :func:`sample_by_name` takes them; None for made-up ones.
         costs: stores sensitivities, ranges and errors; None to measure them each time.
         integers: whether tensors are offered grids, so that plans may store them as integers.
     """

@@ -261,7 +261,7 @@ def main() -> None:
     parser.add_argument("--isas", nargs="+", choices=ISAS, default=list(ISAS))
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=45.0, help="of calibration")
+    parser.add_argument("--seconds", type=float, default=55.0, help="of calibration")
     for name in ("--isa", "--model", "--cache"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     for name in ("--calibrate", "--machine"):

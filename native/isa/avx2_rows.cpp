@@ -1,7 +1,17 @@
 #include "isa/avx2.hpp"
+#include "isa/totals.hpp"
 #include "reduction/row_lanes.hpp"
 
 namespace stridewise {
+
+namespace {
+
+template <>
+inline float Rows<8>::total(V values) {
+    return total_of(values);
+}
+
+}  // namespace
 
 const RowKernels &avx2_row_kernels() {
     return kRowKernels<8>;

@@ -122,7 +122,7 @@ Walk::Walk(const MemoryDesc &whole, const std::vector<MemoryDesc> &operands)
 
 bool Walk::is_whole(std::size_t operand) const {
     // The channels of one pixel lie like those of blocks, but end before the padding does.
-    if (is_padded() && !has_padding_[operand]) return false;
+    if (lacks_padding(operand)) return false;
     return std::all_of(loops_.begin(), loops_.end(), [&](const Loop &loop) {
         return loop.extent == 1 || loop.operands[operand] == loop.stride;
     });
@@ -134,7 +134,7 @@ bool Walk::is_scalar(std::size_t operand) const {
 }
 
 Walk::Repetition Walk::repetition(std::size_t operand) const {
-    if (is_padded()) return {0, 0};
+    if (lacks_padding(operand)) return {0, 0};
     Repetition found{1, 1};
     auto loop = loops_.rbegin();
     for (; loop != loops_.rend() && loop->operands[operand] != 0; ++loop)
@@ -146,7 +146,8 @@ Walk::Repetition Walk::repetition(std::size_t operand) const {
 }
 
 std::int64_t Walk::row(std::size_t operand) const {
-    return is_padded() || loops_.back().operands[operand] != 1 ? 1 : loops_.back().extent;
+    return lacks_padding(operand) || loops_.back().operands[operand] != 1 ? 1
+                                                                          : loops_.back().extent;
 }
 
 std::int64_t Walk::offset_in_row(std::size_t operand, std::int64_t begin,
@@ -166,6 +167,7 @@ void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
                     const Body &body) const {
     std::array<std::int64_t, kMostLoops + 1> index;
     const std::size_t outer = loops_.size() - levels;
+    const bool lacks = lacks_padding(operand);
     std::int64_t extent = 1, offset = 0;
     for (std::size_t at = outer; at < loops_.size(); ++at) extent *= loops_[at].extent;
     std::int64_t first = begin % extent, rest = begin / extent;
@@ -177,8 +179,8 @@ void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
     for (std::int64_t done = 0; done < count;) {
         const std::int64_t length = std::min(count - done, extent - first);
         std::int64_t read = length;
-        if (block_ >= 0 && index[static_cast<std::size_t>(block_)] ==
-                               loops_[static_cast<std::size_t>(block_)].extent - 1) {
+        if (lacks && index[static_cast<std::size_t>(block_)] ==
+                         loops_[static_cast<std::size_t>(block_)].extent - 1) {
             read = std::clamp<std::int64_t>(valid_ - first, 0, length);
         }
         body(done, read, length - read, offset, first);
@@ -195,9 +197,19 @@ void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
 
 bool Walk::repeats_few(std::size_t operand) const {
     constexpr std::int64_t kFew = 64;
-    if (is_padded() || loops_.size() < 2) return false;
+    if (lacks_padding(operand) || loops_.size() < 2) return false;
     const Loop &inner = loops_.back(), &outer = loops_[loops_.size() - 2];
     return inner.extent <= kFew && inner.operands[operand] != 0 && outer.operands[operand] == 0;
+}
+
+// Copies `count` elements that are `step` apart.
+template <class From, class To>
+void copy_each(const From *from, std::int64_t count, std::int64_t step, To *to) {
+    if (step == 1) {
+        for (std::int64_t i = 0; i < count; ++i) to[i] = as<To>(from[i]);
+    } else {
+        for (std::int64_t i = 0; i < count; ++i) to[i] = as<To>(from[i * step]);
+    }
 }
 
 template <class From, class To>
@@ -212,9 +224,10 @@ void Walk::gather(std::size_t operand, const From *from, std::int64_t begin, std
                      std::int64_t first) {
                      To *target = to + at;
                      std::int64_t there = std::min(extent, read);
-                     for (std::int64_t i = 0; i < there; ++i) {
-                         target[i] = as<To>(from[offset + (first + i) % extent * step]);
-                     }
+                     const std::int64_t place = first % extent;
+                     const std::int64_t rest = std::min(extent - place, there);
+                     copy_each(from + offset + place * step, rest, step, target);
+                     copy_each(from + offset, there - rest, step, target + rest);
                      for (; there < read; there += std::min(there, read - there)) {
                          std::copy_n(target, std::min(there, read - there), target + there);
                      }
@@ -226,12 +239,10 @@ void Walk::gather(std::size_t operand, const From *from, std::int64_t begin, std
                  std::int64_t first) {
                  const From *source = from + offset + first * step;
                  To *target = to + at;
-                 if (step == 1) {
-                     for (std::int64_t i = 0; i < read; ++i) target[i] = as<To>(source[i]);
-                 } else if (step == 0) {
+                 if (step == 0) {
                      if (read > 0) std::fill_n(target, read, as<To>(*source));
                  } else {
-                     for (std::int64_t i = 0; i < read; ++i) target[i] = as<To>(source[i * step]);
+                     copy_each(source, read, step, target);
                  }
                  std::fill_n(target + read, padding, To{});
              });
@@ -240,10 +251,20 @@ void Walk::gather(std::size_t operand, const From *from, std::int64_t begin, std
 template <class T>
 void Walk::clear_padding(std::int64_t begin, std::int64_t count, T *data) const {
     if (!is_padded()) return;
-    // Whichever operand: offsets are not needed.
-    each_run(0, begin, count, 1,
-             [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t,
-                 std::int64_t) { std::fill_n(data + at + read, padding, T{}); });
+    const std::int64_t lanes = loops_.back().extent, end = begin + count;
+    std::int64_t block = 1;  // elements of one block of channels
+    for (auto at = static_cast<std::size_t>(block_) + 1; at < loops_.size(); ++at) {
+        block *= loops_[at].extent;
+    }
+    const std::int64_t all = block * loops_[static_cast<std::size_t>(block_)].extent;
+    for (std::int64_t last = begin / all * all + all - block; last < end; last += all) {
+        const std::int64_t to = std::min(last + block, end);
+        for (auto at = std::max(last, begin / lanes * lanes); at < to; at += lanes) {
+            const std::int64_t first = std::max(at + valid_, begin);
+            const std::int64_t after = std::min(at + lanes, to);
+            if (first < after) std::fill(data + first - begin, data + after - begin, T{});
+        }
+    }
 }
 
 template void Walk::gather(std::size_t, const float *, std::int64_t, std::int64_t, float *) const;

@@ -34,7 +34,7 @@ class Walk {
     // -1.
     std::int64_t offset_in_row(std::size_t operand, std::int64_t begin, std::int64_t count) const;
     // Copies the elements of an operand that belong to elements begin, begin + 1, ... as they are
-    // stored; zeros for padding of the tensor, which the operand need not have.
+    // stored; for padding of the tensor the operand's own, or zeros if it has none.
     template <class From, class To>
     void gather(std::size_t operand, const From *from, std::int64_t begin, std::int64_t count,
                 To *to) const;
@@ -59,9 +59,11 @@ class Walk {
     static std::int64_t valid_lanes(const MemoryDesc &whole);
 
   private:
+    // Whether the tensor has padding and an operand has none, which must not be read there.
+    bool lacks_padding(std::size_t operand) const { return is_padded() && !has_padding_[operand]; }
     // Calls body(position, elements, padding, offset, first) for each part of the innermost loops,
-    // of which there are one or, without padding, two: the offset of their element 0 in the
-    // operand, and the element that the part begins with.
+    // of which there are one or, if the operand lacks no padding, two: the offset of their element
+    // 0 in the operand, and the element that the part begins with.
     template <typename Body>
     void each_run(std::size_t operand, std::int64_t begin, std::int64_t count, std::size_t levels,
                   const Body &body) const;

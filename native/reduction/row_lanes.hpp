@@ -41,12 +41,11 @@ struct Rows {
         }
     }
 
-    template <class Join>
-    static inline float joined(const V *parts) {
-        const V whole = Join::join(Join::join(parts[0], parts[1]), Join::join(parts[2], parts[3]));
+    // The sum of all lanes, of one half and the other first.
+    static inline float total(V values) {
         float found[N];
-        L::store(found, whole);
-        return join_all<Join>(found, N);
+        L::store(found, values);
+        return join_all<Sum>(found, N);
     }
 
     // Of a row with NaN any number: its sums are NaN in any case.
@@ -60,7 +59,9 @@ struct Rows {
                 lanes == N ? x : (L::counted() < static_cast<std::int32_t>(lanes) ? x : last);
             parts[part] = L::larger(parts[part], own);
         });
-        return joined<Greatest>(parts);
+        float found[N];
+        L::store(found, L::larger(L::larger(parts[0], parts[1]), L::larger(parts[2], parts[3])));
+        return join_all<Greatest>(found, N);
     }
 
     // The sum of function(x, lanes at which it stands) over a row.
@@ -71,20 +72,27 @@ struct Rows {
             const V x = function(at, lanes);
             parts[part] += lanes == N ? x : L::without(x, lanes);
         });
-        return joined<Sum>(parts);
+        return total((parts[0] + parts[1]) + (parts[2] + parts[3]));
     }
 
-    // Some rows at a time in three passes: the totals of several rows are joined at once, because
-    // each takes as long as the vectors of a short row.
-    static void softmax(const DenseRows &rows) {
-        constexpr std::int64_t kMost = 8, kNear = 2048;  // rows, and elements in the nearest cache
+    static constexpr std::int64_t kMostRows = 8;
+
+    // Calls body(from, to, rows) for some rows at a time, which take several passes: the totals of
+    // several rows are joined at once, because each takes as long as the vectors of a short row.
+    template <class Body>
+    static inline void in_groups(const DenseRows &rows, const Body &body) {
+        constexpr std::int64_t kNear = 2048;  // elements in the nearest cache
         const std::int64_t fitting = kNear / rows.count;
-        const std::int64_t wanted = fitting < 1 ? 1 : (fitting < kMost ? fitting : kMost);
-        float numbers[kMost];
+        const std::int64_t wanted = fitting < 1 ? 1 : (fitting < kMostRows ? fitting : kMostRows);
         for (std::int64_t row = 0; row < rows.rows; row += wanted) {
-            const std::int64_t left = rows.rows - row, some = left < wanted ? left : wanted;
-            const float *from = rows.from + row * rows.count;
-            float *to = rows.to + row * rows.count;
+            const std::int64_t left = rows.rows - row, at = row * rows.count;
+            body(rows.from + at, rows.to + at, left < wanted ? left : wanted);
+        }
+    }
+
+    static void softmax(const DenseRows &rows) {
+        in_groups(rows, [&](const float *from, float *to, std::int64_t some) {
+            float numbers[kMostRows];
             for (std::int64_t i = 0; i < some; ++i) {
                 numbers[i] = greatest(from + i * rows.count, rows.count);
             }
@@ -99,7 +107,7 @@ struct Rows {
                     store(own + at, load(own + at, lanes) * factor, lanes);
                 });
             }
-        }
+        });
     }
 
     // Stores exp(x - most), and returns the sum.
@@ -128,26 +136,34 @@ struct Rows {
 
     static void norm(const DenseRows &rows) {
         const double per_term = 1.0 / static_cast<double>(rows.count);
-        for (std::int64_t row = 0; row < rows.rows; ++row) {
-            const float *from = rows.from + row * rows.count;
-            float *to = rows.to + row * rows.count;
-            const float total = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
-                return load(from + at, lanes);
-            });
-            const V mean = L::all(static_cast<float>(total * per_term));
-            const float squares = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
-                const V x = load(from + at, lanes) - mean;
-                return x * x;
-            });
-            const double variance = squares * per_term + rows.epsilon;
-            const V factor = L::all(static_cast<float>(1.0 / __builtin_sqrt(variance)));
-            each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
-                V x = (load(from + at, lanes) - mean) * factor;
-                if (rows.scale != nullptr) x *= load(rows.scale + at, lanes);
-                if (rows.shift != nullptr) x += load(rows.shift + at, lanes);
-                store(to + at, x, lanes);
-            });
-        }
+        in_groups(rows, [&](const float *from, float *to, std::int64_t some) {
+            V means[kMostRows], factors[kMostRows];
+            for (std::int64_t i = 0; i < some; ++i) {
+                const float *own = from + i * rows.count;
+                const float total = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
+                    return load(own + at, lanes);
+                });
+                means[i] = L::all(static_cast<float>(total * per_term));
+            }
+            for (std::int64_t i = 0; i < some; ++i) {
+                const float *own = from + i * rows.count;
+                const float squares = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
+                    const V x = load(own + at, lanes) - means[i];
+                    return x * x;
+                });
+                const double variance = squares * per_term + rows.epsilon;
+                factors[i] = L::all(static_cast<float>(1.0 / __builtin_sqrt(variance)));
+            }
+            for (std::int64_t i = 0; i < some; ++i) {
+                const std::int64_t begin = i * rows.count;
+                each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
+                    V x = (load(from + begin + at, lanes) - means[i]) * factors[i];
+                    if (rows.scale != nullptr) x *= load(rows.scale + at, lanes);
+                    if (rows.shift != nullptr) x += load(rows.shift + at, lanes);
+                    store(to + begin + at, x, lanes);
+                });
+            }
+        });
     }
 };
 

@@ -250,6 +250,22 @@ def test_traits_tell_storages_windows_and_groups_apart():
     assert traits_of(convolution("acdb", begins=(0, 0))) == last
 
 
+def product(src: tuple[int, ...], weights: tuple[int, ...]) -> KernelSpec:
+    dst = (max(src[0], weights[0]), src[1], weights[2])
+    memories = (("src", memory("abc", *src)), ("weights", memory("abc", *weights)))
+    return KernelSpec("matmul", (*memories, ("dst", memory("abc", *dst))), flops=1e6)
+
+
+def test_traits_tell_products_of_several_matrices_apart():
+    one = traits_of(product((1, 7, 3), (1, 3, 2880)))
+    same_weights = traits_of(product((120, 7, 3), (1, 3, 24)))
+    same_source = traits_of(product((1, 7, 3), (120, 3, 24)))
+    several = traits_of(product((120, 7, 3), (120, 3, 24)))
+    assert one.way == "whole"
+    assert len({found.way for found in (one, same_weights, same_source, several)}) == 4
+    assert several.numbers[2] > one.numbers[2] == 0
+
+
 def test_traits_and_their_version_change_together():
     """Samples in caches have the meaning of their version: raise VERSION if this test changes."""
     found = traits_of(convolution("acdb"))

@@ -406,7 +406,7 @@ def test_bfloat16_layers_cover_joined_kernels_shuffles_and_inner_reorders(tmp_pa
     machine = dataclasses.replace(this_machine(1), isa="AVX512_CORE_BF16")
     target = onednn_cpu(machine, dtype="bfloat16")
     times = KernelTimes(machine, target, CostCache(machine, tmp_path))
-    halves = {graph.name: graph for number, graph in numbered(55 * 7) if number % 7 >= 4}
+    halves = {graph.name: graph for number, graph in numbered(65 * 7) if number % 7 >= 4}
     assert halves.keys() == set(ALL)
     kernels = {
         name: calibrate.kernels_of(halves[name], times, target)
@@ -426,7 +426,7 @@ def test_integer_layers_cover_products_of_library_and_core(tmp_path: Path):
     machine = dataclasses.replace(this_machine(1), isa="AVX512_CORE_VNNI")
     target = onednn_cpu(machine)
     times = KernelTimes(machine, target, CostCache(machine, tmp_path))
-    found = {graph.name: graph for number, graph in numbered(55 * 7) if number % 7 < 4}
+    found = {graph.name: graph for number, graph in numbered(65 * 7) if number % 7 < 4}
     assert found.keys() == set(ALL)
     kinds = set[str]()
     for name in ("1x1", "depthwise 3x3", "sum", "tokens", "first", "max pool", "shuffled"):
@@ -466,7 +466,7 @@ def test_layers_of_steps_offer_the_kernels_of_training(tmp_path: Path):
     times = KernelTimes(this_machine(1), target, CostCache(this_machine(1), tmp_path))
     found = {
         spec.kind
-        for _, graph in numbered(55)
+        for _, graph in numbered(65)
         if graph.name in TRAINED
         for spec in calibrate.kernels_of(graph, times, target)
     }
@@ -479,7 +479,7 @@ def test_layers_of_steps_offer_the_kernels_of_training(tmp_path: Path):
 
 
 def test_every_family_comes_up_with_cold_and_warm_weights():
-    ways = {(graph.name, number // 2 % 2) for number, graph in numbered(4 * 55)}
+    ways = {(graph.name, number // 2 % 2) for number, graph in numbered(4 * 65)}
     assert ways >= {(name, way) for name in ALL for way in (0, 1)}
 
 

@@ -180,9 +180,11 @@ class Windows:
         return [taken], float(taken > 100)
 
 
-def entrant(times: list[int], window_ns: int = 1000, *, is_slow: bool = False) -> Entrant:
+def entrant(
+    times: list[int], window_ns: int = 1000, windows: int = WINDOWS, *, is_slow: bool = False
+) -> Entrant:
     measurement: Any = Windows(times)
-    return Entrant("", measurement, window_ns, is_slow)
+    return Entrant("", measurement, window_ns, windows, is_slow)
 
 
 def turns(kernels: list[list[Entrant]]) -> None:
@@ -249,6 +251,12 @@ def test_long_runs_need_fewer_windows(window_ns: int, count: int):
     one, slow = entrant([50], window_ns), entrant([50], window_ns, is_slow=True)
     turns([[one], [slow]])
     assert (len(one.times), len(slow.times)) == (count, 1)
+
+
+def test_a_short_measurement_has_fewer_windows():
+    one = entrant([50], windows=4)
+    turns([[one]])
+    assert len(one.times) == 4
 
 
 @pytest.mark.parametrize(

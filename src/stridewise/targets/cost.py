@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Literal, Protocol
 
 from stridewise.classes import dataclass
@@ -157,6 +158,13 @@ _TYPE_OF_SOURCE = frozenset(
 do so for products of bfloat16 alone."""
 
 
+def _products(spec: KernelSpec) -> int:
+    """Return the number of matrices that a kernel computes one by one; 0 if that is not several."""
+    dst = spec.memory("dst") if spec.kind == "matmul" else None
+    count = 0 if dst is None else prod(dst.dims[:-2])
+    return count if count > 1 else 0
+
+
 def _product_dtype(spec: KernelSpec) -> str:
     """Return the type of the factors of a kernel's products; "" without products."""
     has_own_type = spec.kind == "fitted_winograd" and "products" not in dict(spec.params)
@@ -180,6 +188,7 @@ class Roofline:
         has_tiles: tells which kernels do so.
         threads: number of threads; small kernels run on one of them.
         function_ns: what one thread takes for a value of an exponential function in a post-op.
+        matrix_ns: what one thread takes to start each of several products of one kernel.
     """
 
     peak_flops: float
@@ -192,6 +201,7 @@ class Roofline:
     has_tiles: Callable[[KernelSpec], bool] = lambda _: False
     threads: int = 1
     function_ns: Callable[[KernelSpec], float] = lambda _: FUNCTION_NS
+    matrix_ns: float = 0.0
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -213,6 +223,6 @@ class Roofline:
             spec.flops / peak * self.threads / threads,
             spec.nbytes / self.bandwidth,
         )
-        functions = self.function_ns(spec) * spec.function_values / threads
-        cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec) + functions
+        loops = self.function_ns(spec) * spec.function_values + self.matrix_ns * _products(spec)
+        cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec) + loops / threads
         return KernelCost(cost, "", "model")

@@ -20,9 +20,10 @@ __all__ = ["calibrated", "unfit"]
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
 _ROUNDS = 3
-_CALIBRATED_S, _CALIBRATED_RUNS = 0.05, 2.0
+_CALIBRATED_S, _CALIBRATED_RUNS, _CALIBRATED_MOST_S = 0.08, 2.0, 0.3
 """How long kernels are measured on a calibrated machine, so that the first answer comes soon; or as
-long as so many runs take, as a better plan saves more of these and kernels take longer."""
+long as so many runs take, as a better plan saves more of these and kernels take longer, up to a
+limit."""
 _TIMES, _TOUCHED_PER_NS = 9.0, 0.5
 """How often a kernel in doubt runs, in all its implementations, and how many bytes of its operands
 are filled in a nanosecond."""
@@ -68,15 +69,16 @@ def _measured(
     until: float,
 ) -> Sequence[Plan]:
     """Measure the kernels in doubt, and return the plans by the costs that are known then."""
-    some = max(_CALIBRATED_S, 1e-9 * _CALIBRATED_RUNS * plans[0].cost_ns)
+    runs_s = 1e-9 * _CALIBRATED_RUNS * plans[0].cost_ns
+    some = min(max(_CALIBRATED_S, runs_s), _CALIBRATED_MOST_S)
     longest = 1e9 * some if oracle.is_calibrated else inf
-    if oracle.is_calibrated:
-        until = min(until, time.monotonic() + some)
-    for _ in range(_ROUNDS):
+    for turn in range(_ROUNDS):
         wanted = _wanted(plans, oracle) if time.monotonic() < until else []
         wanted = [spec for spec in wanted if _taken_ns(spec, oracle) <= longest]
         if not wanted:
             break
+        if turn == 0 and oracle.is_calibrated:  # finding what to measure does not count
+            until = min(until, time.monotonic() + some)
         oracle.times.measure(wanted, progress, until, predicts=True)
         plans = make(oracle)
     return plans

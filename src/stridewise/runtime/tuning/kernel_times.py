@@ -22,7 +22,7 @@ from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
 from stridewise.runtime.tuning.disturbance import Waits
-from stridewise.runtime.tuning.windows import Entrant, paired_costs, take_turns
+from stridewise.runtime.tuning.windows import WINDOWS, Entrant, paired_costs, take_turns
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -57,6 +57,9 @@ _BFLOAT16_RATE_BESIDE_TILES = 1.0
 _COLD_BYTES_PER_NS = 25.0
 _WEIGHTS = frozenset({"depthwise_weights", "weights"})
 """Roles of the weights of kernels."""
+_MATRIX_NS = {True: 25.0, False: 400.0}
+"""What starting a product of small matrices takes, with AVX-512 and without, where the library
+calls a GEMM for each: 840 products of 7 x 3 by 3 x 8 took 10 and 200 us on two threads of Zen 5."""
 _OVERHEAD_NS = 600.0
 """What calling an isolated kernel takes."""
 
@@ -72,6 +75,7 @@ def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
         bfloat16_rate=rate, int8_rate=int8_rate,
         tile_rates=_TILE_RATES if machine.has_tiles else None, has_tiles=has_tiles,
         threads=machine.threads, function_ns=function_ns,
+        matrix_ns=_MATRIX_NS[machine.has_avx512],
     )  # fmt: skip
 
 
@@ -94,19 +98,21 @@ class _Effort:
 
     Attributes:
         window_ns: time of a window.
+        windows: how many of them count.
         nbytes: operands of kernels that take turns, the last kernel apart.
         covers: whether each kernel should run in a window before others run in more of them.
     """
 
     window_ns: int
+    windows: int
     nbytes: int
     covers: bool
 
 
-_COSTS = _Effort(3_000_000, 64_000_000, covers=True)
-_SAMPLES = _Effort(1_000_000, 512_000_000, covers=False)
+_COSTS = _Effort(3_000_000, WINDOWS, 64_000_000, covers=True)
+_SAMPLES = _Effort(1_000_000, WINDOWS, 512_000_000, covers=False)
 """For a calibration, where similar kernels even errors out, and no model takes memory."""
-_DOUBTS = _Effort(250_000, 16_000_000, covers=False)
+_DOUBTS = _Effort(250_000, WINDOWS // 2, 16_000_000, covers=False)
 """For kernels whose predictions err by far more, while a user waits."""
 
 
@@ -290,7 +296,7 @@ class KernelTimes:
         for sample in samples.values():
             self._samples.pop(sample.traits.kind, None)
 
-    def entrant(self, spec: KernelSpec, name: str, window_ns: int) -> Entrant:
+    def entrant(self, spec: KernelSpec, name: str, effort: _Effort) -> Entrant:
         """Return an implementation of a kernel, to be timed.
 
         Raises:
@@ -302,7 +308,7 @@ class KernelTimes:
             cold=[core.ARG_WEIGHTS] if self.is_cold(spec) else [],
             spread_nbytes=0 if _has_weights(spec) else self._spread_nbytes,
         )
-        return Entrant(name, measurement, window_ns, is_reference(name))
+        return Entrant(name, measurement, effort.window_ns, effort.windows, is_reference(name))
 
     def _by_key(
         self, measured: Mapping[KernelSpec, tuple[Entry, ...]]
@@ -336,7 +342,7 @@ class _Group:
                 if _is_guess(spec, name):
                     guesses.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
                     continue
-                entrant = self._times.entrant(spec, name, self._effort.window_ns)
+                entrant = self._times.entrant(spec, name, self._effort)
                 entrant.run(self._is_disturbed)
                 entrants.append(entrant)
                 self._nbytes += entrant.measurement.nbytes

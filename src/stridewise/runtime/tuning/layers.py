@@ -93,6 +93,13 @@ def _squeezed(b: GraphBuilder, size: Size) -> str:
     return b.op("mul", [x, b.op("sigmoid", [b.conv2d(mean, size.inputs, 1)])])
 
 
+def _excited(b: GraphBuilder, size: Size) -> str:
+    x = _image(b, size)
+    mean = b.op("reduce_mean", [x], {"axes": (2, 3), "keepdims": 1})
+    inner = _active(b, b.conv2d(mean, -(-size.inputs // 4), 1), size)
+    return b.op("mul", [x, b.op("sigmoid", [b.conv2d(inner, size.inputs, 1)])])
+
+
 def _squeezed_1x1(b: GraphBuilder, size: Size) -> str:
     return b.conv2d(_squeezed(b, size), size.outputs, 1)
 
@@ -131,6 +138,14 @@ def _resized(mode: str) -> _Layer:
     return layer
 
 
+def _interpolated(b: GraphBuilder, size: Size) -> str:
+    """A resize that is a product with a matrix for each axis."""
+    side = 2 * size.side + 1
+    shape = (size.batch, size.inputs, side, side)
+    attrs = {"shape": shape, "mode": "linear", "coordinates": "align_corners"}
+    return b.op("resize", [_image(b, size)], attrs)
+
+
 def _transposed(b: GraphBuilder, size: Size) -> str:
     weights = b.constant(np.zeros((size.inputs, size.outputs, 2, 2), np.float32))
     return b.op("conv_transpose", [_image(b, size), weights], {"strides": (2, 2)})
@@ -146,6 +161,16 @@ def _tokens(b: GraphBuilder, size: Size) -> str:
     bias = b.constant(np.zeros(2 * size.outputs, np.float32))
     y = b.op("add", [b.op("matmul", [b.layer_norm(x), weights]), bias])
     return b.op("gelu", [y]) if size.has_function else b.op("softmax", [y], {"axis": 2})
+
+
+def _attention(b: GraphBuilder, size: Size) -> str:
+    """Products of many small matrices: of all tokens, or of windows of 7 x 7."""
+    side, depth = (size.side, 64) if size.side <= 14 else (7, 32)
+    windows, tokens = (-(-size.side // side)) ** 2, side * side
+    count = size.batch * windows * max(1, size.inputs // depth)
+    query, value = (b.input(name, (count, tokens, depth)) for name in ("query", "value"))
+    weights = b.op("matmul", [query, b.input("key", (count, depth, tokens))])
+    return b.op("matmul", [b.op("softmax", [weights], {"axis": 2}), value])
 
 
 LAYERS: Mapping[str, _Layer] = {
@@ -183,6 +208,9 @@ LAYERS: Mapping[str, _Layer] = {
     "nearest resize": _resized("nearest"),
     "transposed 2x2": _transposed,
     "linear resize": _resized("linear"),
+    "attention": _attention,
+    "interpolated": _interpolated,
+    "squeezed and excited": _excited,
 }
 _TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1", "tokens")
 """Layers that networks have most of are repeated between the others."""
@@ -198,7 +226,10 @@ def sizes_of(family: int) -> Iterator[Size]:
 
 
 def _order() -> list[str]:
-    """Return families in the order in which they come in turn."""
+    """Return families in the order in which they come in turn.
+
+    The number of positions is odd, so that every family has cold and warm weights in turn.
+    """
     found: list[str] = []
     trained = iter(TRAINED)
     for position, name in enumerate(LAYERS):

@@ -47,6 +47,7 @@ class Entrant:
         name: of the implementation.
         measurement: runs it.
         window_ns: how long a window is; a run that takes longer is one.
+        windows: how many count.
         is_slow: whether a single run is enough, as for a naive loop.
         times: of windows that nothing disturbed, in nanoseconds.
         turns: in which turn each of these was.
@@ -56,6 +57,7 @@ class Entrant:
     name: str
     measurement: _core.Measurement
     window_ns: int
+    windows: int
     is_slow: bool
     times: list[float] = field(default_factory=list[float])
     turns: list[int] = field(default_factory=list[int])
@@ -72,7 +74,7 @@ class Entrant:
         if not self.times:
             return False
         length = max(1, ceil(self.times[0] / self.window_ns))
-        return self.is_slow or len(self.times) >= max(_LEAST, ceil(WINDOWS / length))
+        return self.is_slow or len(self.times) >= max(_LEAST, ceil(self.windows / length))
 
     def run(self, is_disturbed: Callable[[float], bool], turn: int = 0) -> None:
         """Run it for a window.

@@ -31,6 +31,10 @@ from stridewise.targets.onednn.reductions import normalization, rows
 __all__ = ["FAMILY"]
 
 
+_VECTOR = 16
+"""Elements that the library stores at once. In place, each row whose length is no multiple waits
+until the rest of the row before it, stored with a mask, has left the processor: 12544 rows of 24
+elements took 221 us instead of 52 (two threads of Zen 5)."""
 _ROLES = {1: "scale", 2: "shift"}
 """The parameters, by the input that has them."""
 
@@ -118,7 +122,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             (fmt, *formats),
             (result,),
             (Call(spec, (Arg("src", input_of(0)), *args, Arg("dst", output_of()))),),
-            (Alias(0, 0, 0, "in place"),),
+            (Alias(0, 0, 0, "in place"),) if rows.dims[-1] % _VECTOR == 0 else (),
         )
     yield from _own(context, axes)
 

@@ -68,7 +68,23 @@ def _way(spec: KernelSpec, src: MemorySpec, groups: int) -> str:
         params["factor"] = True
     each = src.dims[1] // groups if len(src.dims) > 1 else 1
     kind = "whole" if groups == 1 else "depthwise" if each == 1 else "groups"
+    if spec.kind == "matmul" and weights is not None:
+        kind = _matrices(src, weights)
     return " ".join([kind, *(f"{key}={value}" for key, value in sorted(params.items()))])
+
+
+def _matrices(src: MemorySpec, weights: MemorySpec) -> str:
+    """Return which factor of a product has a matrix for each matrix of the result.
+
+    Some implementations start a GEMM for each of them.
+    """
+    several = [name for name, memory in (("src", src), ("weights", weights)) if _count(memory) > 1]
+    return "whole" if not several else "matrices of " + " and ".join(several)
+
+
+def _count(memory: MemorySpec) -> int:
+    """Return the number of matrices in an operand of a product."""
+    return prod(memory.dims[:-2])
 
 
 def _log(value: float) -> float:
@@ -97,10 +113,13 @@ def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
     dst = spec.memory("diff_dst" if _is_weight_gradient(spec) else "dst") or none
     src = spec.memory("src") or spec.memory("src0") or dst
     groups = _groups(spec, src)
-    inner, outer = (
-        memory.dims[1] // groups if len(memory.dims) > 1 else prod(memory.dims)
-        for memory in (src, dst)
-    )
+    if spec.kind == "matmul":
+        groups, inner, outer = _count(dst), src.dims[-1], dst.dims[-1]
+    else:
+        inner, outer = (
+            memory.dims[1] // groups if len(memory.dims) > 1 else prod(memory.dims)
+            for memory in (src, dst)
+        )
     nbytes, posts = spec.nbytes, [post.kind for post in spec.post_ops]
     operands = ", operands" if "binary" in posts else ""
     functions = ", functions" if spec.function_values else ""

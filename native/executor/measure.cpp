@@ -68,9 +68,12 @@ void fill(Buffer &buffer, const MemoryDesc &desc, Random &random) {
             return fill_bf16(buffer, random);
         case Type::s8:
             return fill_with<std::int8_t>(buffer, random, 63.0F);
+        case Type::u8:
+            return fill_by<std::uint8_t>(
+                buffer, [&] { return static_cast<std::uint8_t>(128.0F + 127.0F * random.next()); });
         case Type::s32:
             return fill_with<std::int32_t>(buffer, random, 63.0F);
-        // Unsigned and half-precision data stay zero, which costs the same time.
+        // Half-precision data stay zero, which costs the same time.
         default:
             return;
     }

@@ -187,7 +187,7 @@ class Roofline:
         tile_rates: the same by type, for kernels that multiply tiles; None without AMX.
         has_tiles: tells which kernels do so.
         threads: number of threads; small kernels run on one of them.
-        function_ns: what one thread takes for a value of an exponential function in a post-op.
+        post_ops_ns: what one thread takes for all post-ops of a kernel.
         matrix_ns: what one thread takes to start each of several products of one kernel.
     """
 
@@ -200,7 +200,7 @@ class Roofline:
     tile_rates: Mapping[str, float] | None = None
     has_tiles: Callable[[KernelSpec], bool] = lambda _: False
     threads: int = 1
-    function_ns: Callable[[KernelSpec], float] = lambda _: FUNCTION_NS
+    post_ops_ns: Callable[[KernelSpec], float] = lambda spec: FUNCTION_NS * spec.function_values
     matrix_ns: float = 0.0
 
     def costs(
@@ -223,6 +223,6 @@ class Roofline:
             spec.flops / peak * self.threads / threads,
             spec.nbytes / self.bandwidth,
         )
-        loops = self.function_ns(spec) * spec.function_values + self.matrix_ns * _products(spec)
+        loops = self.post_ops_ns(spec) + self.matrix_ns * _products(spec)
         cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec) + loops / threads
         return KernelCost(cost, "", "model")

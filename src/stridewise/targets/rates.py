@@ -23,7 +23,7 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 
 Array = NDArray[Any]
 
-VERSION = 22
+VERSION = 24
 """Changes with the meaning of traits, the analytic estimates, how kernels are measured, and how
 fast the core's kernels are: samples and costs of other versions are ignored."""
 
@@ -135,9 +135,10 @@ _ABSENT = 0.5
 """The loss by an implementation that a similar kernel lacks: it may not exist for this one."""
 _MOST_LOSS = 1.0
 """What larger losses count: single measurements may be wrong by any factor."""
-_USUAL = ("brgconv_1x1", "brgconv", "jit_1x1", "jit_dw", "brdgmm_dw", "jit")
+_USUAL = ("brgconv_1x1", "brgconv", "jit_1x1", "jit_dw", "brdgmm_dw", "jit_int8", "jit")
 """Implementations of convolutions that the library has for few shapes come before those that it has
-for more of them: the general ones are rarely much faster, and may take twice as long."""
+for more of them: the general ones are rarely much faster, and may take twice as long; ``jit_int8``
+takes five times as long for 64 channels of 55 x 55 pixels as for 56 x 56 (Zen 5)."""
 _USUAL_LOSS = 0.9
 """The loss that this order lets expect of a later implementation. It counts as much as the nearest
 sample."""

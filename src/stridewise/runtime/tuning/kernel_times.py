@@ -26,7 +26,7 @@ from stridewise.runtime.tuning.windows import WINDOWS, Entrant, paired_costs, ta
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
-from stridewise.targets.onednn.table import function_ns, has_tiles
+from stridewise.targets.onednn.table import has_tiles, post_ops_ns
 from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import Sample, Samples
@@ -74,7 +74,7 @@ def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
         peak, _BANDWIDTH, target.efficiency,
         bfloat16_rate=rate, int8_rate=int8_rate,
         tile_rates=_TILE_RATES if machine.has_tiles else None, has_tiles=has_tiles,
-        threads=machine.threads, function_ns=function_ns,
+        threads=machine.threads, post_ops_ns=post_ops_ns,
         matrix_ns=_MATRIX_NS[machine.has_avx512],
     )  # fmt: skip
 

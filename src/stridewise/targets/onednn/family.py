@@ -45,6 +45,10 @@ def _whole(_spec: KernelSpec) -> float:
     return 1.0
 
 
+def _nothing(_spec: KernelSpec) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Offer:
     """The kernels of one operator.
@@ -72,12 +76,14 @@ class KernelKind:
             storage and the memory of its destination.
         share: which part of its time a kernel spends on the operations that its spec counts.
         function_ns: what one thread takes for a value of an exponential function in a post-op.
+        loops_ns: what one thread takes for post-ops that a kernel computes in naive loops.
     """
 
     efficiency: Mapping[str, float] = field(default_factory=dict[str, float])
     is_naive: Callable[[KernelSpec, str, MemorySpec], bool] = _never
     share: Callable[[KernelSpec], float] = _whole
     function_ns: float = FUNCTION_NS
+    loops_ns: Callable[[KernelSpec], float] = _nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ from stridewise.targets.onednn.family import DEFAULT_EFFICIENCY, Family, KernelK
 from stridewise.targets.onednn.groups import per_group
 from stridewise.targets.onednn.memory import storage_of
 
-__all__ = ["KINDS", "OFFERS", "efficiency", "function_ns", "is_naive", "kernel_options", "post_ops"]
+__all__ = ["KINDS", "OFFERS", "efficiency", "is_naive", "kernel_options", "post_ops", "post_ops_ns"]
 
 _FAMILIES: tuple[Family, ...] = (
     activation.FAMILY,
@@ -167,9 +167,10 @@ def efficiency(spec: KernelSpec) -> float:
     return kind.efficiency.get(storage, DEFAULT_EFFICIENCY) * kind.share(spec)
 
 
-def function_ns(spec: KernelSpec) -> float:
-    """Return what one thread takes for a value of an exponential function in a post-op."""
-    return KINDS.get(spec.kind, KernelKind()).function_ns
+def post_ops_ns(spec: KernelSpec) -> float:
+    """Return what one thread takes for all post-ops of a kernel."""
+    kind = KINDS.get(spec.kind, KernelKind())
+    return kind.function_ns * spec.function_values + kind.loops_ns(spec)
 
 
 def has_tiles(spec: KernelSpec) -> bool:

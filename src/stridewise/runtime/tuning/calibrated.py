@@ -25,8 +25,8 @@ _CALIBRATED_S, _CALIBRATED_RUNS, _CALIBRATED_MOST_S = 0.08, 2.0, 0.3
 long as so many runs take, as a better plan saves more of these and kernels take longer, up to a
 limit."""
 _TIMES, _TOUCHED_PER_NS = 9.0, 0.5
-"""How often a kernel in doubt runs, in all its implementations, and how many bytes of its operands
-are filled in a nanosecond."""
+"""How often a kernel in doubt runs at most, in all its implementations, and how many bytes of its
+operands are filled in a nanosecond."""
 
 
 def calibrated(

@@ -78,13 +78,9 @@ def _matrices(src: MemorySpec, weights: MemorySpec) -> str:
 
     Some implementations start a GEMM for each of them.
     """
-    several = [name for name, memory in (("src", src), ("weights", weights)) if _count(memory) > 1]
+    factors = (("src", src), ("weights", weights))
+    several = [name for name, memory in factors if prod(memory.dims[:-2]) > 1]
     return "whole" if not several else "matrices of " + " and ".join(several)
-
-
-def _count(memory: MemorySpec) -> int:
-    """Return the number of matrices in an operand of a product."""
-    return prod(memory.dims[:-2])
 
 
 def _log(value: float) -> float:
@@ -114,7 +110,7 @@ def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
     src = spec.memory("src") or spec.memory("src0") or dst
     groups = _groups(spec, src)
     if spec.kind == "matmul":
-        groups, inner, outer = _count(dst), src.dims[-1], dst.dims[-1]
+        groups, inner, outer = spec.matrices, src.dims[-1], dst.dims[-1]
     else:
         inner, outer = (
             memory.dims[1] // groups if len(memory.dims) > 1 else prod(memory.dims)

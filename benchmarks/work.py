@@ -1,7 +1,8 @@
 """The work of the steps of a compiled model: operations and bytes, independent of the kernel.
 
 Every step has one or more ways to compute it: the definition of the operator, and for 3x3
-convolutions also Winograd's algorithms with fewer multiplications and larger weights. The measured
+convolutions and large windows with strides also Winograd's algorithms with fewer multiplications
+and larger weights. The measured
 limits of the machine give a lower bound of the time of each way. The sums over the steps of a model
 are lower bounds for any implementation.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 from machine import Limits
 
@@ -21,6 +22,7 @@ from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.onednn.depthwise import ALONE, GROUPS
 from stridewise.targets.onednn.depthwise import KIND as EXPANSION
 from stridewise.targets.onednn.winograd import KIND as WINOGRAD
+from stridewise.targets.onednn.winograd import STRIDED, TILES
 
 __all__ = ["CLASSES", "Bound", "StepWork", "Way", "bound", "works"]
 
@@ -114,13 +116,24 @@ def _nbytes(memory: MemorySpec) -> int:
 
 def _is_dense_window(spec: KernelSpec, dst: MemorySpec) -> bool:
     """Return whether Winograd's algorithm can compute a convolution."""
-    if spec.kind == WINOGRAD:
+    if spec.kind in (WINOGRAD, STRIDED):
         return True
     weights, params = spec.memory("weights"), dict(spec.params)
     if spec.kind != "convolution" or weights is None or len(dst.dims) != 4:
         return False
-    once = (params["strides"], params["dilations"]) == ((1, 1), (1, 1))
-    return once and weights.dims[2:] == (_WINDOW, _WINDOW)
+    if len(weights.dims) != 4 or params["dilations"] != (1, 1):
+        return False
+    window, strides = weights.dims[2:], params["strides"]
+    return window == (_WINDOW, _WINDOW) if strides == (1, 1) else bool(_folded(window, strides)[1])
+
+
+def _folded(window: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the window of a convolution when s x s pixels are the channels of one, and its tiles.
+
+    The tiles of windows without strides are those of 3x3 windows, whether there are kernels or not.
+    """
+    taps = tuple(-(-extent // step) for extent, step in zip(window, strides, strict=True))
+    return taps, _TILES if set(strides) == {1} else TILES.get(taps, ())
 
 
 def _ways(spec: KernelSpec, constant_nbytes: int) -> Iterator[Way]:
@@ -135,18 +148,18 @@ def _ways(spec: KernelSpec, constant_nbytes: int) -> Iterator[Way]:
         yield Way("definition", spec.flops, constant_nbytes)
         return
     images, outputs, height, width = dst.dims
-    window, groups = (_WINDOW, _WINDOW), 1
-    if spec.kind == WINOGRAD:
-        params = dict(spec.params)
-        pool = cast("int", params.get("pool", 1))
-        height, width = height * pool, width * pool
-        window, groups = cast("tuple[int, int]", params["window"]), cast("int", params["groups"])
+    params, weights = dict(spec.params), spec.memory("weights")
+    pool, groups = (cast("int", params.get(name, 1)) for name in ("pool", "groups"))
+    height, width = height * pool, width * pool
+    given = params.get("window", () if weights is None else weights.dims[2:])
+    whole, strides = cast("tuple[int, int]", given), params.get("strides", (1, 1))
     pairs = src.dims[1] * outputs // groups
-    weights = spec.memory("weights")
     others = constant_nbytes - (0 if weights is None else _nbytes(weights))
-    taps = prod(window)
+    taps = prod(whole)
     yield Way("definition", 2.0 * taps * pairs * images * height * width, others + 4 * taps * pairs)
-    for tile in _TILES:
+    window, tile_sizes = _folded(whole, strides)
+    pairs *= prod(cast("tuple[int, int]", strides))
+    for tile in tile_sizes:
         high, wide = (tile if extent > 1 else 1 for extent in window)
         points = (high + window[0] - 1) * (wide + window[1] - 1)
         tiles = images * -(-height // high) * -(-width // wide)
@@ -156,7 +169,7 @@ def _ways(spec: KernelSpec, constant_nbytes: int) -> Iterator[Way]:
 
 def _kind(spec: KernelSpec) -> str:
     """Return the class of a kernel."""
-    if spec.kind == WINOGRAD:
+    if spec.kind in (WINOGRAD, STRIDED):
         return "Winograd"
     if spec.kind == EXPANSION:  # nearly all operations belong to the 1x1 convolution
         return "direct, 1x1"

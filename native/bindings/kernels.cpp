@@ -30,6 +30,7 @@
 #include "support/caches.hpp"
 #include "support/errors.hpp"
 #include "winograd/fitted.hpp"
+#include "winograd/strided.hpp"
 #include "winograd/weights.hpp"
 #include "winograd/winograd.hpp"
 
@@ -67,7 +68,8 @@ WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
     options.window = axes_of(geometry.window, "a window");
     options.dilations = axes_of(geometry.dilations, "dilations");
     options.halves = {is_half(src), is_half(dst)};
-    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
+    options.source_last = src == MemoryDesc(from, src.dtype(), "acdb");
+    options.result_last = options.source_last;
     return options;
 }
 
@@ -77,6 +79,22 @@ void check_arguments(const Kernel &kernel, const std::map<int, MemoryDesc> &give
         const MemoryDesc wanted = kernel.arg_desc(arg);
         require(desc == wanted,
                 kernel.impl() + ": expected " + wanted.repr() + ", got " + desc.repr());
+    }
+}
+
+// Requires that images and operands have the formats of a Winograd kernel.
+void check_images(const Kernel &kernel, const MemoryDesc &src, const MemoryDesc &dst,
+                  const PostOps &post_ops) {
+    const auto check_desc = [&](int arg, const MemoryDesc &given, const char *what) {
+        const MemoryDesc wanted = kernel.arg_desc(arg);
+        require(given == wanted, std::string("winograd: expected ") + what + " of " +
+                                     wanted.repr() + ", got " + given.repr());
+    };
+    check_desc(DNNL_ARG_SRC, src, "a source");
+    check_desc(DNNL_ARG_DST, dst, "a destination");
+    for (const auto &post_op : post_ops) {
+        const auto *binary = std::get_if<BinaryPostOp>(&post_op);
+        if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand, "an operand");
     }
 }
 
@@ -96,18 +114,26 @@ void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst,
     options.threads = threads;
     options.isa = isa;
     const Winograd made(std::move(options), post_ops);
-    const auto check_desc = [&](int arg, const MemoryDesc &given, const char *what) {
-        const MemoryDesc wanted = made.arg_desc(arg);
-        require(given == wanted, std::string("winograd: expected ") + what + " of " +
-                                     wanted.repr() + ", got " + given.repr());
-    };
-    check_desc(DNNL_ARG_SRC, src, "a source");
-    check_desc(DNNL_ARG_DST, dst, "a destination");
-    for (const auto &post_op : post_ops) {
-        const auto *binary = std::get_if<BinaryPostOp>(&post_op);
-        if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand, "an operand");
-    }
+    check_images(made, src, dst, post_ops);
     new (self) Winograd(made);
+}
+
+void init_strided_winograd(StridedWinograd *self, const MemoryDesc &src, const MemoryDesc &dst,
+                           bool has_bias, const Dims &begins, const Dims &ends,
+                           const Entries &entries, int tile, int lanes, int threads,
+                           const Dims &window, const Dims &strides, const std::string &isa) {
+    const PostOps post_ops = parse_post_ops(entries);
+    WinogradOptions options = winograd_options(src, dst, {begins, ends, window, {1, 1}});
+    options.result_last = dst == MemoryDesc(dst.dims(), dst.dtype(), "acdb");
+    options.groups = 1;
+    options.tile = tile;
+    options.lanes = lanes;
+    options.has_bias = has_bias;
+    options.threads = threads;
+    options.isa = isa;
+    const StridedWinograd made(options, axes_of(strides, "strides"), post_ops);
+    check_images(made, src, dst, post_ops);
+    new (self) StridedWinograd(made);
 }
 
 void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &dst, bool expands,
@@ -328,7 +354,8 @@ void init_normalization(Normalization *self, const std::string &algorithm, const
     new (self) Normalization(algorithm, src, dst, statistics, affine, epsilon, threads, isa);
 }
 
-void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
+template <class Convolution>
+void pack_winograd(const Convolution &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
                    std::int64_t first, std::optional<std::int64_t> given_count) {
     const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS, "array");
     const std::int64_t outputs = kernel.outputs(), unit = kernel.pair_outputs();
@@ -465,8 +492,14 @@ void bind_kernels(nb::module_ &m) {
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
              "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "pool"_a = 1,
              "multiplies_halves"_a = false, "isa"_a = "")
-        .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
-             "count"_a = nb::none());
+        .def("pack_into", &pack_winograd<Winograd>, "array"_a, "buffer"_a, "offset"_a,
+             "first"_a = 0, "count"_a = nb::none());
+    nb::class_<StridedWinograd, Kernel>(m, "StridedWinograd", nb::is_final())
+        .def("__init__", &init_strided_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
+             "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
+             "window"_a, "strides"_a, "isa"_a = "")
+        .def("pack_into", &pack_winograd<StridedWinograd>, "array"_a, "buffer"_a, "offset"_a,
+             "first"_a = 0, "count"_a = nb::none());
     nb::class_<FittedWinograd, Kernel>(m, "FittedWinograd", nb::is_final())
         .def(nb::init<Winograd, bool>(), "kernel"_a, "is_transposed"_a);
     nb::class_<WinogradWeightGradient, Kernel>(m, "WinogradWeightGradient", nb::is_final())

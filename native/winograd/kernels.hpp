@@ -34,6 +34,7 @@ struct WinogradShape {
     std::int64_t dilation_high, dilation_wide;
     std::int64_t tiles_high, tiles_wide;  // tiles of one image, all phases together
     ImageStrides source, result;          // the result is that after pooling
+    bool is_blocked;                      // the source has whole chunks; padding lanes are zero
     // Extent of the max-pooling window along each axis: 1 (no pooling), or 2 if tiles have an even
     // number of results. Only the maxima are stored.
     std::int64_t pool;
@@ -46,11 +47,15 @@ struct TransformedTiles {
     std::int64_t chunk_stride;  // lanes from one chunk of channels to the next
 };
 
+// Lanes of a chunk that are multiplied in one step.
+constexpr int kLaneStep = 4;
+
 // A matrix product for one place of the window: tiles x one pair of vectors of outputs.
 struct WinogradProduct {
     const float *transformed;   // [chunk][tile][lane]
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
     std::int64_t chunks;
+    std::int64_t tail;     // lanes of the last chunk that are multiplied, a multiple of kLaneStep
     const float *weights;  // [channel][output], or [pair of channels][output][2] in bfloat16
     float *products;       // [tile][output]
     std::int64_t rows;     // tiles
@@ -81,6 +86,10 @@ struct WinogradKernels {
     void (*multiply_groups)(const float *low, const float *high, std::int64_t chunk_stride,
                             std::int64_t chunks, const float *weights, float *products,
                             std::int64_t rows);
+    // Prefetches places of results of one pair of vectors of outputs: those from `begin` to `end`,
+    // counted from the first result of tile `first` on.
+    void (*expect)(const WinogradShape &shape, std::int64_t first, std::int64_t begin,
+                   std::int64_t end, std::int64_t pair, const WinogradResult &result);
     // Output transform of `count` tiles of one pair of vectors of outputs, [xi][tile][2 * lane].
     void (*output)(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
                    std::int64_t first, std::int64_t count, std::int64_t pair,

@@ -206,7 +206,8 @@ struct Winograd {
                             top + (kHigh - 1) * shape.dilation_high < shape.height &&
                             left + (kWide - 1) * shape.dilation_wide < shape.width;
         const T *image = source + place.image * shape.source.image + chunk * shape.source.chunk;
-        const std::int64_t lanes = shape.channels - chunk * N < N ? shape.channels - chunk * N : N;
+        const std::int64_t rest = shape.channels - chunk * N;
+        const std::int64_t lanes = shape.is_blocked || rest > N ? N : rest;
         V pixels[kHigh * kWide];
         V half[kHigh * kWide];
         if (inside && lanes == N) {
@@ -249,15 +250,19 @@ struct Winograd {
                 __builtin_prefetch(next, 0, 2);
                 next += kLine;
             }
+            const std::int64_t lanes =
+                chunk + 1 < product.chunks ? std::int64_t{Products::kLanes} : product.tail;
+            for (std::int64_t begin = 0; begin < lanes; begin += kLaneStep) {
 #pragma GCC unroll 4
-            for (int lane = 0; lane < Products::kLanes; ++lane) {
-                const V low = L::load(weights + lane * 2 * N);
-                const V high = L::load(weights + lane * 2 * N + N);
+                for (std::int64_t lane = begin; lane < begin + kLaneStep; ++lane) {
+                    const V low = L::load(weights + lane * 2 * N);
+                    const V high = L::load(weights + lane * 2 * N + N);
 #pragma GCC unroll 16
-                for (int row = 0; row < Rows; ++row) {
-                    const V value = L::spread(transformed + row * Products::kLanes + lane);
-                    sums[row][0] = Products::add(sums[row][0], value, low);
-                    sums[row][1] = Products::add(sums[row][1], value, high);
+                    for (int row = 0; row < Rows; ++row) {
+                        const V value = L::spread(transformed + row * Products::kLanes + lane);
+                        sums[row][0] = Products::add(sums[row][0], value, low);
+                        sums[row][1] = Products::add(sums[row][1], value, high);
+                    }
                 }
             }
             transformed += product.chunk_stride;
@@ -286,9 +291,10 @@ struct Winograd {
                        std::int64_t first, std::int64_t count, std::int64_t pair,
                        const WinogradResult &result) {
         const PhaseSteps steps = steps_of(shape, shape.result);
+        const std::int64_t places = kRows / shape.pool * (kColumns / shape.pool);
         for (std::int64_t t = 0; t < count; ++t) {
             const TilePlace place = place_of(shape, first + t);
-            if (t + 1 < count) expect_tile<T>(shape, result, place_of(shape, first + t + 1), pair);
+            if (t + 1 < count) expect<T>(shape, first + t + 1, 0, places, pair, result);
             const std::int64_t high = rows_within(shape, place);
             const std::int64_t wide = columns_within(shape, place);
             const TilePlace stored = stored_place(shape, place);
@@ -338,23 +344,33 @@ struct Winograd {
         }
     }
 
-    // Prefetches the destination of a tile's results while the previous tile is computed.
+    // Prefetches places of the results of whole tiles: those from `begin` to `end`, which are
+    // counted through the tiles.
     template <class T>
-    static inline void expect_tile(const WinogradShape &shape, const WinogradResult &result,
-                                   const TilePlace &place, std::int64_t pair) {
-        if (rows_within(shape, place) < kRows || columns_within(shape, place) < kColumns ||
-            (2 * pair + 2) * N > shape.outputs) {
-            return;
-        }
+    static void expect(const WinogradShape &shape, std::int64_t first, std::int64_t begin,
+                       std::int64_t end, std::int64_t pair, const WinogradResult &result) {
+        if ((2 * pair + 2) * N > shape.outputs) return;
         const PhaseSteps steps = steps_of(shape, shape.result);
-        const T *corner = static_cast<const T *>(result.data) +
-                          corner_of(shape.result, stored_place(shape, place), 2 * pair);
-        for (int i = 0; i < kRows / shape.pool; ++i) {
-            for (int j = 0; j < kColumns / shape.pool; ++j) {
-                const T *at = corner + i * steps.row + j * steps.pixel;
-                __builtin_prefetch(at, 1);
-                if (result.blocked || N > kLine / 2) __builtin_prefetch(at + shape.result.chunk, 1);
+        const std::int64_t wide = kColumns / shape.pool, count = kRows / shape.pool * wide;
+        while (begin < end) {
+            const std::int64_t tile = begin / count, past = (tile + 1) * count;
+            const std::int64_t stop = past < end ? past : end;
+            const TilePlace place = place_of(shape, first + tile);
+            if (rows_within(shape, place) == kRows && columns_within(shape, place) == kColumns) {
+                const T *corner = static_cast<const T *>(result.data) +
+                                  corner_of(shape.result, stored_place(shape, place), 2 * pair);
+                std::int64_t row = (begin - tile * count) / wide;
+                std::int64_t column = (begin - tile * count) % wide;
+                for (std::int64_t at = begin; at < stop; ++at) {
+                    const T *line = corner + row * steps.row + column * steps.pixel;
+                    __builtin_prefetch(line, 1);
+                    if (result.blocked || N > kLine / 2) {
+                        __builtin_prefetch(line + shape.result.chunk, 1);
+                    }
+                    if (++column == wide) ++row, column = 0;
+                }
             }
+            begin = stop;
         }
     }
 
@@ -501,6 +517,7 @@ constexpr WinogradKernels kernels_of() {
             W::template input<Source>,
             P::template Multiplication<Rows>::run,
             GroupProducts<N, Rows>::run,
+            W::template expect<Result>,
             W::template output<Result>};
 }
 
@@ -510,8 +527,9 @@ const WinogradKernels *find_winograd_of(const WinogradTile &tile) {
     static constexpr WinogradKernels kTable[] = {
         kernels_of<N, Rows, S, R, 2, 2, 3, 3>(), kernels_of<N, Rows, S, R, 4, 4, 3, 3>(),
         kernels_of<N, Rows, S, R, 6, 6, 3, 3>(), kernels_of<N, Rows, S, R, 2, 2, 5, 5>(),
-        kernels_of<N, Rows, S, R, 1, 4, 1, 3>(), kernels_of<N, Rows, S, R, 1, 4, 1, 5>(),
-        kernels_of<N, Rows, S, R, 1, 2, 1, 7>(), kernels_of<N, Rows, S, R, 1, 4, 1, 7>(),
+        kernels_of<N, Rows, S, R, 5, 5, 4, 4>(), kernels_of<N, Rows, S, R, 1, 4, 1, 3>(),
+        kernels_of<N, Rows, S, R, 1, 4, 1, 5>(), kernels_of<N, Rows, S, R, 1, 2, 1, 7>(),
+        kernels_of<N, Rows, S, R, 1, 4, 1, 7>(),
     };
     for (const WinogradKernels &kernels : kTable) {
         if (kernels.tile == tile) return &kernels;

@@ -24,6 +24,7 @@ inline TapTransform tap_transform(int places, int taps) {
         {{6, 3}, transform_taps<6, 3>},
         {{6, 5}, transform_taps<6, 5>},
         {{8, 3}, transform_taps<8, 3>},
+        {{8, 4}, transform_taps<8, 4>},
         {{8, 5}, transform_taps<8, 5>},
         {{8, 7}, transform_taps<8, 7>},
         {{10, 7}, transform_taps<10, 7>},

@@ -105,9 +105,10 @@ WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
     shape.outputs = o.outputs;
     shape.dilation_high = o.dilations[0];
     shape.dilation_wide = o.dilations[1];
-    shape.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
+    shape.source = strides_of(o.source_last, lanes, o.channels, o.height, o.width);
+    shape.is_blocked = !o.source_last;
     shape.pool = o.pool;
-    shape.result = strides_of(o.channels_last, lanes, o.outputs, shape.out_height / o.pool,
+    shape.result = strides_of(o.result_last, lanes, o.outputs, shape.out_height / o.pool,
                               shape.out_width / o.pool);
     if (is_transposed(o)) {
         std::swap(shape.height, shape.width);
@@ -155,6 +156,13 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.outputs, 2 * lanes);
     group_chunks_ = chunks_ / o.groups;
+    const std::int64_t shared = lanes / depth_lanes();  // channels of a lane
+    const std::int64_t rest = ceil_div(o.channels - (chunks_ - 1) * lanes, shared);
+    tail_ = ceil_div(rest, kLaneStep) * kLaneStep;
+    const std::int64_t result_nbytes = o.images * o.outputs * shape_.out_height *
+                                       shape_.out_width / (o.pool * o.pool) *
+                                       element_nbytes(o.halves.result);
+    is_large_ = result_nbytes > o.threads * caches().second;
 
     o.groups > 1 ? block_groups() : block_tiles();
 
@@ -225,7 +233,7 @@ std::size_t Winograd::scratchpad_nbytes() const {
 MemoryDesc Winograd::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SRC) {
         return image_desc({options_.images, options_.channels, options_.height, options_.width},
-                          options_.halves.source, options_.channels_last, options_.lanes);
+                          options_.halves.source, options_.source_last, options_.lanes);
     }
     if (arg == DNNL_ARG_WEIGHTS) {
         return MemoryDesc({static_cast<std::int64_t>(packed_count())},
@@ -240,7 +248,7 @@ MemoryDesc Winograd::arg_desc(int arg) const {
     std::int64_t high = shape_.out_height / shape_.pool, wide = shape_.out_width / shape_.pool;
     if (is_transposed(options_)) std::swap(high, wide);
     return image_desc({options_.images, options_.outputs, high, wide}, options_.halves.result,
-                      options_.channels_last, options_.lanes);
+                      options_.result_last, options_.lanes);
 }
 
 void Winograd::pack(const float *weights, void *packed, std::int64_t first,
@@ -333,22 +341,28 @@ void Winograd::multiply_panel(const Panel &panel) const {
             const std::int64_t end = panel.count * (group + 1) / groups;
             kernels_->multiply(
                 {panel.transformed + group * slot() + chunk * transformed_.chunk_stride,
-                 transformed_.chunk_stride, chunks, panel.weights + chunk * chunk_count,
-                 panel.products + begin * 2 * lanes, end - begin, chunk > 0, next,
-                 next < next_end ? lines : 0});
+                 transformed_.chunk_stride, chunks,
+                 chunk + chunks < chunks_ ? depth_lanes() : tail_,
+                 panel.weights + chunk * chunk_count, panel.products + begin * 2 * lanes,
+                 end - begin, chunk > 0, next, next < next_end ? lines : 0});
             if (next < next_end) next += chunks * lines * kLine;
         }
     }
 }
 
-void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
-                        std::int64_t pair_end, const float *transformed, float *products) const {
+void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count,
+                        std::int64_t pair, std::int64_t pair_end, const float *transformed,
+                        float *products) const {
     const std::int64_t lanes = kernels_->lanes;
     const auto weights = [&](std::int64_t at, std::int64_t xi) {
         return call.weights + (at * window() + xi) * chunks_ * depth_lanes() * 2 * lanes;
     };
+    const std::int64_t pool = options_.pool;
+    const std::int64_t places = count * (kernels_->tile.high / pool) * (kernels_->tile.wide / pool);
     for (std::int64_t xi = 0; xi < window(); ++xi) {
+        const std::int64_t from = places * xi / window(), to = places * (xi + 1) / window();
         for (std::int64_t at = pair; at < pair_end; ++at) {
+            if (is_large_) kernels_->expect(shape_, first, from, to, at, call.result);
             const float *next = at + 1 < pair_end   ? weights(at + 1, xi)
                                 : xi + 1 < window() ? weights(pair, xi + 1)
                                                     : nullptr;
@@ -373,7 +387,7 @@ void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, 
                       std::int64_t pair_end, const float *transformed, float *products) const {
     for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
         const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
-        multiply(call, count, begin, end, transformed, products);
+        multiply(call, first, count, begin, end, transformed, products);
         for (std::int64_t tile = 0; tile < count; tile += kOutputTiles) {
             output(call, first, tile, std::min(kOutputTiles, count - tile), begin, end, products);
         }
@@ -551,7 +565,7 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
     call.source = data[0];
     call.weights = static_cast<const float *>(data[1]);
     call.result = {data[2], bias, stages.data(), static_cast<int>(stages.size()),
-                   !options_.channels_last};
+                   !options_.result_last};
     float *scratch = bias + off_page(outputs);
     if (options_.groups > 1) return by_groups(call, scratch);
     switch (blocking_.share) {

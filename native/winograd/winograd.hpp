@@ -26,7 +26,7 @@ struct WinogradOptions {
     int lanes;              // elements of a vector: 8 or 16
     HalfSides halves;
     bool multiplies_halves = false;  // products of pairs of bfloat16, of a source of bfloat16
-    bool channels_last;              // otherwise channels in blocks of one vector
+    bool source_last, result_last;   // channels-last; otherwise in blocks of one vector
     bool has_bias;
     int threads;
     std::string isa;  // one of kernel_isas(lanes); "" for the best
@@ -87,8 +87,8 @@ class Winograd : public Kernel {
     // each of which has all chunks of channels.
     void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t from,
                    std::int64_t to, float *transformed) const;
-    void multiply(const Call &call, std::int64_t count, std::int64_t pair, std::int64_t pair_end,
-                  const float *transformed, float *products) const;
+    void multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                  std::int64_t pair_end, const float *transformed, float *products) const;
     void multiply_panel(const Panel &panel) const;
     void output(const Call &call, std::int64_t first, std::int64_t tile, std::int64_t tiles,
                 std::int64_t begin, std::int64_t end, const float *products) const;
@@ -112,6 +112,8 @@ class Winograd : public Kernel {
     WinogradShape shape_;
     std::int64_t chunks_, pairs_;
     std::int64_t group_chunks_;  // chunks of one group
+    std::int64_t tail_;          // lanes of the last chunk that are multiplied
+    bool is_large_;              // the result exceeds the second-level caches of all threads
     // Convolutions with groups: the smallest number of groups whose results are whole pairs of
     // vectors.
     std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;

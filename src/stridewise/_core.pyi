@@ -440,6 +440,53 @@ class Winograd(Kernel):
         """
 
 @final
+class StridedWinograd(Kernel):
+    """Convolution with strides by Winograd's algorithm, without groups or dilations."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        pads_begin: Sequence[int],
+        pads_end: Sequence[int],
+        post_ops: Sequence[PostOp],
+        *,
+        tile: int,
+        lanes: int,
+        threads: int,
+        window: Sequence[int],
+        strides: Sequence[int],
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: f32 or bf16 in abcd or acdb.
+            dst: the destination: f32 or bf16 in acdb, or in blocks of ``lanes`` channels.
+            has_bias: whether there is a bias.
+            pads_begin: padding above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: post-ops.
+            tile: number of results along each axis.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads.
+            window: taps along rows and columns.
+            strides: pixels from one result to the next along rows and columns.
+            isa: one of ``kernel_isas``, by default the best.
+        """
+
+    def pack_into(
+        self,
+        array: NDArray[Any],
+        buffer: Buffer,
+        offset: int,
+        first: int = 0,
+        count: int | None = None,
+    ) -> None:
+        """Transform weights like :meth:`Winograd.pack_into`."""
+
+@final
 class FittedWinograd(Kernel):
     """Winograd convolution that transforms its weights in each execution."""
 

@@ -102,6 +102,19 @@ def test_a_winograd_kernel_is_told_by_the_definition_of_the_convolution():
     assert found.ways == direct.ways
 
 
+def test_strides_of_a_winograd_kernel_count_as_channels():
+    strided = dataclasses.replace(
+        winograd((7, 7)), kind="strided_winograd",
+        params=(("groups", 1), ("window", (7, 7)), ("strides", (2, 2))),
+    )  # fmt: skip
+    found = work_of(strided)
+    assert found.kind == "Winograd"
+    ways = {way.name: way.operations for way in found.ways}
+    assert set(ways) == {"definition", "winograd F(5x5)"}
+    # Four tiles of 5x5, each of 64 products of four times the channels, cover an image of 8x8.
+    assert ways["winograd F(5x5)"] / ways["definition"] == pytest.approx(4 * 64 * 4 / (49 * 64))
+
+
 def test_groups_and_taps_of_a_winograd_kernel_count():
     whole, halves = work_of(winograd()), work_of(winograd(groups=2))
     assert [2 * way.operations for way in halves.ways] == [way.operations for way in whole.ways]

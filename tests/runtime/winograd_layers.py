@@ -37,6 +37,7 @@ class Shape:
     dilations: tuple[int, int] = (1, 1)
     groups: int = 1
     pool: int = 1
+    strides: tuple[int, int] = (1, 1)
 
     @property
     def src(self) -> tuple[int, ...]:
@@ -51,6 +52,7 @@ class Shape:
         top, left, bottom, right = self.pads
         reach = [d * (k - 1) for d, k in zip(self.dilations, self.window, strict=True)]
         high, wide = self.height + top + bottom - reach[0], self.width + left + right - reach[1]
+        high, wide = -(-high // self.strides[0]), -(-wide // self.strides[1])
         return self.images, self.outputs, high // self.pool, wide // self.pool
 
 
@@ -61,6 +63,7 @@ def convolved(x: Array, w: Array, bias: Array | None, shape: Shape) -> Array:
     reach = [d * (k - 1) + 1 for d, k in zip(shape.dilations, shape.window, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
     windows = windows[..., :: shape.dilations[0], :: shape.dilations[1]]
+    windows = windows[:, :, :: shape.strides[0], :: shape.strides[1]]
     parts = zip(
         np.split(windows, shape.groups, 1), np.split(w.astype(float), shape.groups), strict=True
     )
@@ -70,7 +73,12 @@ def convolved(x: Array, w: Array, bias: Array | None, shape: Shape) -> Array:
 
 
 def format_of(kind: str, lanes: int) -> Format:
-    return Format.parse("NHWC" if kind == "channels-last" else f"nChw{lanes}c")
+    names = {"plain": "NCHW", "channels-last": "NHWC", "blocked": f"nChw{lanes}c"}
+    return Format.parse(names[kind])
+
+
+def _tag(kind: str, lanes: int) -> str:
+    return {"plain": "abcd", "channels-last": "acdb", "blocked": f"aBcd{lanes}b"}[kind]
 
 
 def stored(array: Array, fmt: Format, dtype: str = "f32") -> Array:
@@ -85,21 +93,28 @@ class Runner:
     def __init__(
         self, shape: Shape, kind: str, kernel: tuple[int, str], tile: int, *,
         bias: bool = True, post_ops: Sequence[Any] = (), threads: int = 2,
-        dtypes: tuple[str, str] = WHOLE, in_pairs: bool = False,
+        dtypes: tuple[str, str] = WHOLE, in_pairs: bool = False, source: str = "",
     ) -> None:  # fmt: skip
+        """Create the kernel; ``source`` is the kind of the source, where it is not ``kind``."""
         lanes, isa = kernel
         self.shape, self.fmt, self.threads = shape, format_of(kind, lanes), threads
-        self.tag = "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
-        self.dtypes, dims = dtypes, (shape.src, shape.dst)
-        self.src, self.dst = (
-            CORE.MemoryDesc(*item, self.tag) for item in zip(dims, dtypes, strict=True)
-        )
+        self.source_fmt = format_of(source or kind, lanes)
+        self.tag = _tag(kind, lanes)
+        self.dtypes = dtypes
+        self.src = CORE.MemoryDesc(shape.src, dtypes[0], _tag(source or kind, lanes))
+        self.dst = CORE.MemoryDesc(shape.dst, dtypes[1], self.tag)
         post = [(*item[:2], self.dst) if item[0] == "binary" else item for item in post_ops]
+        given = (self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post)
+        common = {"tile": tile, "lanes": lanes, "threads": threads, "isa": isa}
+        self.kernel: Any
+        if shape.strides != (1, 1):
+            self.kernel = CORE.StridedWinograd(
+                *given, **common, window=shape.window, strides=shape.strides
+            )
+            return
         self.kernel = CORE.Winograd(
-            self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post,
-            tile=tile, lanes=lanes, threads=threads, isa=isa,
-            window=shape.window, dilations=shape.dilations, groups=shape.groups, pool=shape.pool,
-            multiplies_halves=in_pairs,
+            *given, **common, window=shape.window, dilations=shape.dilations,
+            groups=shape.groups, pool=shape.pool, multiplies_halves=in_pairs,
         )  # fmt: skip
 
     def __call__(
@@ -112,7 +127,7 @@ class Runner:
         constants = [packed] if bias is None else [packed, bias]
         source, made = self.dtypes
         others = [*extras] if held is None else [*extras, held]
-        inputs = [stored(x, self.fmt, source), *(stored(o, self.fmt, made) for o in others)]
+        inputs = [stored(x, self.source_fmt, source), *(stored(o, self.fmt, made) for o in others)]
         dtype = dtype_of(made)
         result = np.full(self.dst.nbytes // dtype.itemsize, np.nan, dtype.numpy)
         program = core.Program(
@@ -162,7 +177,7 @@ def check_weights(plan: sw.Plan) -> int:
             if candidate.option.held:
                 continue
             spec = candidate.option.calls[0].spec
-            if spec.kind == "winograd":
+            if spec.kind in ("winograd", "strided_winograd"):
                 kernel = create(spec, "", 2)
                 assert kernel.arg_desc(CORE.ARG_WEIGHTS).nbytes == spec.transformed_nbytes
                 found += 1

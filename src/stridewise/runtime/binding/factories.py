@@ -242,6 +242,15 @@ def _winograd(s: KernelArguments) -> _core.Winograd:
     )  # fmt: skip
 
 
+def _strided_winograd(s: KernelArguments) -> _core.StridedWinograd:
+    return s.core.StridedWinograd(
+        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
+        s.ints("begins"), s.ints("ends"), s.post_ops(),
+        tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
+        window=s.ints("window"), strides=s.ints("strides"),
+    )  # fmt: skip
+
+
 def _fitted_winograd(s: KernelArguments) -> _core.FittedWinograd:
     return s.core.FittedWinograd(_winograd(s), bool(s.integer("transposed", 0)))
 
@@ -484,6 +493,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "reduction": _reduction,
     "scatter_rows": _scatter_rows,
     "transposed_depthwise": _transposed_depthwise,
+    "strided_winograd": _strided_winograd,
     "winograd": _winograd,
     "winograd_weight_gradient": _winograd_weight_gradient,
 }

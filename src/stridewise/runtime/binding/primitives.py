@@ -117,7 +117,8 @@ def create_planned(
 
 def packs_itself(operation: _core.Primitive | _core.Kernel, role: str) -> bool:
     """Return whether a kernel of the core transforms a constant while packing it."""
-    return role == "weights" and isinstance(operation, load_core().Winograd)
+    core = load_core()
+    return role == "weights" and isinstance(operation, (core.Winograd, core.StridedWinograd))
 
 
 def pack_into(
@@ -140,7 +141,7 @@ def pack_into(
     """
     if not packs_itself(operation, role):
         return False
-    kernel = cast("_core.Winograd", operation)
+    kernel = cast("_core.Winograd | _core.StridedWinograd", operation)
     given = np.ascontiguousarray(array, np.float32)
     kernel.pack_into(given, buffer, offset, first, len(given))
     return True

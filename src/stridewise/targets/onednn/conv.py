@@ -155,6 +155,22 @@ def _in_fewer_products(
         yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
 
 
+def _folded(context: KernelContext, *, accumulate: bool) -> Iterator[KernelOption | Refusal]:
+    """Yield the ways to compute a convolution with strides by Winograd's algorithm.
+
+    They read images with channels first or last and write either format of vectors.
+    """
+    node = context.node
+    source, result = context.formats(node.inputs[0]), context.formats(node.outputs[0])
+    for kind in ("plain", "channels-last"):
+        for made in ("channels-last", "blocked"):
+            if kind in source and made in result:
+                name = kind if kind == made else f"{kind} to {made}"
+                formats = (source[kind], result[made])
+                direct = _direct(context, name, formats, accumulate=accumulate)
+                yield from _in_fewer_products(context, direct)
+
+
 def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     """Yield the kernels of a convolution, and refusals with their reasons."""
     own = [*depthwise_options(context), *options_with_expansion(context)]
@@ -166,6 +182,8 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         return
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"
+    axes = len(context.value(context.node.outputs[0]).shape) - 2
+    has_strides = set(geometry(context.node, axes)[0]) != {1}
     for kind, source, result in _format_pairs(context):
         # Only sum keeps the plain GEMM convolution fast; a full binary operand makes it `ref`.
         ways = (True,) if can_sum and kind == "plain" else (True, False) if can_sum else (False,)
@@ -175,7 +193,10 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             weights = direct.calls[0].spec.memory("weights")
             assert weights is not None  # convolutions have them
             yield from in_whole_vectors(direct, weights, block_lanes(context))
-            yield from _in_fewer_products(context, direct)
+            if not has_strides:
+                yield from _in_fewer_products(context, direct)
+    for accumulate in (True, False)[not can_sum :] if has_strides else ():
+        yield from _folded(context, accumulate=accumulate)
     yield from own
     yield from conv1x1_options(context)
 

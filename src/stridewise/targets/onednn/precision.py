@@ -66,7 +66,8 @@ _OF_ONE_TYPE = frozenset(
 """Kinds of the core's kernels whose images all have one type."""
 
 _MIXED = _LIGHT | {
-    *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "winograd"),
+    *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "strided_winograd"),
+    "winograd",
 }
 """Kinds of the core's kernels whose results may have another type than their operands."""
 

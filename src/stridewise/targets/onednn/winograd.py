@@ -2,8 +2,9 @@
 
 F(m x m, r x r) computes m x m results from (m + r - 1) x (m + r - 1) products a channel, where
 direct convolution takes r x r for each result (Lavin and Gray, arXiv:1509.09308). Along axes where
-a window has one tap, tiles have one result. This file describes what the kernels of
-``native/winograd/winograd.cpp`` can compute.
+a window has one tap, tiles have one result. With strides, the s x s pixels that windows share
+become the channels of one pixel: then strides are 1, and windows have 1/s as many taps along each
+axis. This file describes what the kernels of ``native/winograd`` can compute.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ __all__ = [
     "weight_gradients",
 ]
 
-KIND, FITTED = "winograd", "fitted_winograd"
-"""The kinds of these kernels in a :class:`KernelSpec`: of constant weights, and of others, which
-are transformed in each run."""
+KIND, STRIDED, FITTED = "winograd", "strided_winograd", "fitted_winograd"
+"""The kinds of these kernels in a :class:`KernelSpec`: of constant weights, without and with
+strides, and of others, which are transformed in each run."""
 
 WEIGHTS = "winograd_weight_gradient"
 """The kind of kernels of weight gradients."""
@@ -49,12 +50,17 @@ _LARGEST_FITTED = 4
 
 TILES: Mapping[tuple[int, int], tuple[int, ...]] = {
     (3, 3): (2, 4, 6),
+    (4, 4): (5,),
     (5, 5): (2,),
     (1, 3): (4,),
     (1, 5): (4,),
     (1, 7): (2, 4),
 }
 """Results of a tile along each axis with more than one tap, by the taps of the window."""
+
+_LANE_STEP = 4
+"""Products are of a multiple of so many channels: ``kLaneStep`` in ``native/winograd/kernels.hpp``.
+"""
 
 _RULE = "winograd"
 
@@ -77,36 +83,55 @@ def _tiles_along(extent: int, results: int, dilation: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Tiling:
-    """How a convolution is cut: results of a tile and taps of the window, along each axis."""
+    """How a convolution is cut: results of a tile and taps of the window, along each axis.
+
+    Attributes:
+        folded: pixels that become the channels of one, as many as the product of the strides.
+    """
 
     tile: tuple[int, ...]
     window: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: int
     lanes: int
+    folded: int = 1
+
+    def _count(self, src: MemorySpec, dst: MemorySpec, multiple: int) -> int:
+        channels = src.dims[1] * self.folded // self.groups
+        places = prod(m + r - 1 for m, r in zip(self.tile, self.window, strict=True))
+        return places * _padded(channels, multiple) * _padded(dst.dims[1], 2 * self.lanes)
 
     def packed_count(self, src: MemorySpec, dst: MemorySpec) -> int:
         """Return the number of transformed weights, those of padding included."""
-        channels = src.dims[1] // self.groups
-        places = prod(m + r - 1 for m, r in zip(self.tile, self.window, strict=True))
-        return places * _padded(channels, self.lanes) * _padded(dst.dims[1], 2 * self.lanes)
+        return self._count(src, dst, self.lanes)
 
     def products(self, src: MemorySpec, dst: MemorySpec) -> int:
         """Return the multiplications of all small matrix products, those of padding included."""
         axes = zip(dst.dims[2:], self.tile, self.dilations, strict=True)
         tiles = dst.dims[0] * prod(_tiles_along(*axis) for axis in axes)
-        return tiles * self.packed_count(src, dst)
+        return tiles * self._count(src, dst, _LANE_STEP)
 
     def __str__(self) -> str:
         return f"F({'x'.join(map(str, self.tile))})"
 
 
+def _strides(direct: KernelSpec) -> tuple[int, ...]:
+    return cast("tuple[int, ...]", dict(direct.params)["strides"])
+
+
+def _folded_window(context: KernelContext, direct: KernelSpec) -> tuple[int, ...]:
+    """Return the taps along each axis that are left when strides become 1."""
+    window = context.value(context.node.inputs[1]).shape[2:]
+    return tuple(-(-taps // step) for taps, step in zip(window, _strides(direct), strict=True))
+
+
 def suits(context: KernelContext, direct: KernelSpec) -> bool:
     """Return whether windows and formats of a direct convolution are those of these kernels."""
     src, dst = _images(direct)
-    window = context.value(context.node.inputs[1]).shape[2:]
-    tags = ("acdb", f"aBcd{block_lanes(context)}b")
-    return len(window) == 2 and bool(_tiles(window)) and src.tag == dst.tag and src.tag in tags
+    window, tags = _folded_window(context, direct), ("acdb", f"aBcd{block_lanes(context)}b")
+    if len(window) != 2 or not _tiles(window) or dst.tag not in tags:
+        return False
+    return src.tag == dst.tag if set(_strides(direct)) == {1} else src.tag in ("abcd", "acdb")
 
 
 def _fills(context: KernelContext) -> bool:
@@ -121,8 +146,14 @@ def _reason(context: KernelContext, direct: KernelSpec) -> str:
     """Return why a convolution with such a window cannot be computed so, or ``""``."""
     params = dict(direct.params)
     has_blocks, unknown = block_lanes(context) in (8, 16), unknown_post_op(direct.post_ops)
+    has_strides, is_constant = (
+        set(_strides(direct)) != {1},
+        context.is_constant(context.node.inputs[1]),
+    )
+    has_gaps = context.node.int_attr("groups", 1) > 1 or params["dilations"] != (1, 1)
     reasons = (
-        (params["strides"] != (1, 1), "it has strides"),
+        (has_strides and has_gaps, "it has strides, and groups or a dilation"),
+        (has_strides and not is_constant, "it has strides, and its weights change"),
         (not has_blocks, "the target has no blocks of 8 or 16 channels"),
         (has_blocks and not _fills(context), "its groups fill no whole vectors of channels"),
         (bool(unknown), f"there is no post-op {unknown}"),
@@ -202,8 +233,8 @@ def specs(
         return
     src, dst = _images(direct)
     lanes, params = block_lanes(context), dict(direct.params)
-    w = context.value(context.node.inputs[1])
-    window = w.shape[2:]
+    w, strides = context.value(context.node.inputs[1]), _strides(direct)
+    window = _folded_window(context, direct)
     dilations = context.node.ints_attr("dilations", (1, 1))
     groups = context.node.int_attr("groups", 1)
     is_fitted = not context.is_constant(w.name)
@@ -211,7 +242,7 @@ def specs(
         if is_fitted and tile > _LARGEST_FITTED:
             continue
         results = tuple(1 if taps == 1 else tile for taps in window)
-        tiling = _Tiling(results, window, dilations, groups, lanes)
+        tiling = _Tiling(results, window, dilations, groups, lanes, prod(strides))
         name = f"winograd {tiling}"
         products = tiling.products(src, dst)
         if 2 * products >= direct.flops:
@@ -222,10 +253,12 @@ def specs(
         weights = plain_memory(w.shape) if is_fitted else MemorySpec((count,), "a")
         memories = tuple((r, weights if r == "weights" else m) for r, m in direct.memories)
         own = (("begins", params["begins"]), ("dilations", dilations), ("ends", params["ends"]))
-        own += (("groups", groups), ("lanes", lanes), ("tile", tile), ("window", window))
+        own += (("groups", groups), ("lanes", lanes), ("tile", tile), ("window", w.shape[2:]))
         if is_transposed:
             own += (("transposed", 1),)
         kind, nbytes = (FITTED, 0) if is_fitted else (KIND, 4 * count)
+        if set(strides) != {1}:
+            kind, own = STRIDED, (*own, ("strides", strides))
         spec = KernelSpec(kind, memories, own, direct.post_ops, 2.0 * products, nbytes)
         yield name, spec
 
@@ -265,7 +298,7 @@ def weight_gradients(
             yield f"winograd {tiling}", KernelSpec(WEIGHTS, memories, own, flops=flops)
 
 
-_TRANSFORM: dict[object, float] = {2: 12.0, 4: 24.0, 6: 24.0}
+_TRANSFORM: dict[object, float] = {2: 12.0, 4: 24.0, 5: 24.0, 6: 24.0}
 """By results of a tile along an axis, what transforming a pixel, either way, takes in products.
 
 Fits ``benchmarks/winograd.py`` on Zen 3: with 64, 128, 256, 512 channels, products and transforms
@@ -286,7 +319,13 @@ def _share(spec: KernelSpec) -> float:
     images = (spec.memory(role) for role in ("src", "dst"))
     # Products of pairs take half the time, transforms as much as ever.
     each *= 2.0 if "products" in params else 1.0
-    share = sum(each * groups / image.dims[1] for image in images if image is not None)
+    folded = prod(cast("tuple[int, ...]", params.get("strides", ())))
+    factors = (folded, 1)
+    share = sum(
+        each * groups / (factor * image.dims[1])
+        for image, factor in zip(images, factors, strict=True)
+        if image is not None
+    )
     return 1.0 / (1.0 + share)
 
 
@@ -324,6 +363,7 @@ FAMILY = Family(
     kinds={
         FITTED: KernelKind(_EFFICIENCY, share=_fitted_share),
         KIND: KernelKind(_EFFICIENCY, share=_share),
+        STRIDED: KernelKind(_EFFICIENCY, share=_share),
         WEIGHTS: KernelKind({"plain": 0.85}, share=_weights_share),
     }
 )

@@ -1,0 +1,174 @@
+#include "winograd/strided.hpp"
+
+#include <algorithm>
+
+#include "support/errors.hpp"
+#include "threads/openmp.hpp"
+#include "threads/shares.hpp"
+
+namespace stridewise {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+// The convolution of the folded source, which has no padding: folding writes it.
+WinogradOptions folded_options(const WinogradOptions &options,
+                               const std::array<std::int64_t, 2> &strides) {
+    const auto &o = options;
+    require(std::min(strides[0], strides[1]) >= 1, "winograd: expected positive strides");
+    require(o.groups == 1 && o.pool == 1 && o.dilations[0] == 1 && o.dilations[1] == 1,
+            "winograd: convolutions with strides have no groups, dilations or pooling");
+    require(o.lanes == 8 || o.lanes == 16, "winograd: expected vectors of 8 or 16 lanes");
+    require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "winograd: negative padding");
+    require(std::min({o.channels, o.height, o.width, o.window[0], o.window[1]}) >= 1,
+            "winograd: expected positive extents");
+    const std::array<std::int64_t, 2> extents = {o.height + o.pads[0] + o.pads[2],
+                                                 o.width + o.pads[1] + o.pads[3]};
+    WinogradOptions folded = options;
+    std::array<std::int64_t, 2> sizes{};
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+        require(extents[axis] >= o.window[axis],
+                "winograd: the window does not fit into the padded source");
+        folded.window[axis] = ceil_div(o.window[axis], strides[axis]);
+        sizes[axis] = (extents[axis] - o.window[axis]) / strides[axis] + folded.window[axis];
+    }
+    folded.height = sizes[0];
+    folded.width = sizes[1];
+    folded.channels = o.channels * strides[0] * strides[1];
+    folded.pads = {};
+    folded.source_last = false;
+    return folded;
+}
+
+}  // namespace
+
+StridedWinograd::StridedWinograd(const WinogradOptions &options,
+                                 const std::array<std::int64_t, 2> &strides,
+                                 const PostOps &post_ops)
+    : Kernel(options.threads),
+      options_(options),
+      strides_(strides),
+      kernel_(folded_options(options, strides), post_ops) {
+    args_ = kernel_.args();
+}
+
+std::size_t StridedWinograd::folded_nbytes() const {
+    const auto &folded = kernel_.options();
+    const std::int64_t lanes = ceil_div(folded.channels, folded.lanes) * folded.lanes;
+    const auto elements =
+        static_cast<std::size_t>(folded.images * lanes * folded.height * folded.width);
+    const std::size_t nbytes =
+        elements * static_cast<std::size_t>(element_nbytes(folded.halves.source));
+    return (nbytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::size_t StridedWinograd::scratchpad_nbytes() const {
+    return folded_nbytes() + kernel_.scratchpad_nbytes();
+}
+
+std::size_t StridedWinograd::weights_nbytes() const {
+    const auto &o = options_;
+    return static_cast<std::size_t>(o.outputs * o.channels * o.window[0] * o.window[1]) *
+           sizeof(float);
+}
+
+MemoryDesc StridedWinograd::arg_desc(int arg) const {
+    const auto &o = options_;
+    if (arg == DNNL_ARG_SRC) {
+        return MemoryDesc({o.images, o.channels, o.height, o.width},
+                          o.halves.source ? "bf16" : "f32", o.source_last ? "acdb" : "abcd");
+    }
+    if (arg == DNNL_ARG_SCRATCHPAD) {
+        return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes())}, "u8", "a");
+    }
+    return kernel_.arg_desc(arg);
+}
+
+void StridedWinograd::pack(const float *weights, void *packed, std::int64_t first,
+                           std::int64_t count) const {
+    const auto &o = options_;
+    const auto &folded = kernel_.options();
+    const std::int64_t taps = o.window[0] * o.window[1];
+    const std::int64_t folded_taps = folded.window[0] * folded.window[1];
+    const std::int64_t unit = pair_outputs();
+    std::vector<float> windows(static_cast<std::size_t>(unit * folded.channels * folded_taps));
+    for (std::int64_t begin = 0; begin < count; begin += unit) {
+        const std::int64_t outputs = std::min(unit, count - begin);
+        for (std::int64_t output = 0; output < outputs; ++output) {
+            for (std::int64_t channel = 0; channel < o.channels; ++channel) {
+                const float *from = weights + ((begin + output) * o.channels + channel) * taps;
+                for (std::int64_t tap = 0; tap < taps; ++tap) {
+                    const std::int64_t y = tap / o.window[1], x = tap % o.window[1];
+                    const std::int64_t phase = y % strides_[0] * strides_[1] + x % strides_[1];
+                    const std::int64_t at = y / strides_[0] * folded.window[1] + x / strides_[1];
+                    const std::int64_t to =
+                        (output * folded.channels + phase * o.channels + channel) * folded_taps +
+                        at;
+                    windows[static_cast<std::size_t>(to)] = from[tap];
+                }
+            }
+        }
+        kernel_.pack(windows.data(), packed, first + begin, outputs);
+    }
+}
+
+// Writes one row of the folded source of an image.
+template <class T>
+void StridedWinograd::fold_row(const T *image, std::int64_t row, T *folded) const {
+    const auto &o = options_;
+    const auto &to = kernel_.options();
+    const std::int64_t lanes = o.lanes, chunk = to.height * to.width * lanes;
+    const std::int64_t channel_step = o.source_last ? 1 : o.height * o.width;
+    const std::int64_t pixel_step = o.source_last ? o.channels : 1;
+    for (std::int64_t at = 0; at < ceil_div(to.channels, lanes); ++at) {
+        T *line = folded + at * chunk + row * to.width * lanes;
+        std::fill(line, line + to.width * lanes, T{});
+    }
+    for (std::int64_t phase = 0; phase < strides_[0] * strides_[1]; ++phase) {
+        const std::int64_t y = row * strides_[0] + phase / strides_[1] - o.pads[0];
+        if (y < 0 || y >= o.height) continue;
+        const std::int64_t shift = phase % strides_[1] - o.pads[1];
+        // The pixels whose columns, pixel * stride + shift, are in the source.
+        const std::int64_t begin = shift >= 0 ? 0 : ceil_div(-shift, strides_[1]);
+        const std::int64_t end =
+            shift >= o.width ? 0 : std::min(to.width, ceil_div(o.width - shift, strides_[1]));
+        const T *from =
+            image + y * o.width * pixel_step + (begin * strides_[1] + shift) * pixel_step;
+        const std::int64_t step = strides_[1] * pixel_step;
+        for (std::int64_t channel = 0; channel < o.channels; ++channel) {
+            const std::int64_t place = phase * o.channels + channel;
+            T *line = folded + place / lanes * chunk + (row * to.width) * lanes + place % lanes;
+            const T *pixel = from + channel * channel_step;
+            for (std::int64_t x = begin; x < end; ++x, pixel += step) line[x * lanes] = *pixel;
+        }
+    }
+}
+
+template <class T>
+void StridedWinograd::fold(const T *source, T *folded) const {
+    const auto &o = options_;
+    const auto &to = kernel_.options();
+    const std::int64_t image_count =
+        ceil_div(to.channels, o.lanes) * o.lanes * to.height * to.width;
+    Shares rows(o.images * to.height, threads());
+    in_parallel(threads(), [&](int part, int) {
+        for (std::int64_t row; (row = rows.next(part)) >= 0;) {
+            const std::int64_t image = row / to.height;
+            fold_row(source + image * o.channels * o.height * o.width, row % to.height,
+                     folded + image * image_count);
+        }
+    });
+}
+
+void StridedWinograd::execute(const std::vector<void *> &data, void *scratchpad) const {
+    if (options_.halves.source) {
+        fold(static_cast<const Bfloat16 *>(data[0]), static_cast<Bfloat16 *>(scratchpad));
+    } else {
+        fold(static_cast<const float *>(data[0]), static_cast<float *>(scratchpad));
+    }
+    std::vector<void *> given = data;
+    given[0] = scratchpad;
+    kernel_.execute(given, static_cast<std::byte *>(scratchpad) + folded_nbytes());
+}
+
+}  // namespace stridewise

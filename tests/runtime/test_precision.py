@@ -98,7 +98,7 @@ def test_elements_equal_their_own_maximum(select: str, kind: str) -> None:
 
 
 def joined() -> Graph:
-    """Return convolutions that Winograd kernels compute, with a pooling, and one with expansion."""
+    """Return convolutions of Winograd kernels, with pooling or strides, and an expansion."""
     b = GraphBuilder("joined")
     x, draw = b.input("x", (1, 16, 14, 12), "float32"), np.random.default_rng(0)
 
@@ -109,7 +109,8 @@ def joined() -> Graph:
     y = conv(x, (32, 16, 3, 3), pads=(1,) * 4)
     y = b.op("max_pool", [b.op("relu", [y])], {"kernel": (2, 2), "strides": (2, 2)})
     y = b.op("relu", [conv(y, (48, 32, 1, 1))])
-    return b.build([conv(y, (48, 1, 3, 3), groups=48, pads=(1,) * 4)])
+    strided = conv(x, (32, 16, 5, 5), strides=(2, 2), pads=(2,) * 4)
+    return b.build([conv(y, (48, 1, 3, 3), groups=48, pads=(1,) * 4), strided])
 
 
 def test_every_joint_candidate_is_right_in_bfloat16() -> None:
@@ -125,7 +126,7 @@ def test_every_joint_candidate_is_right_in_bfloat16() -> None:
             only = plan.restricted("one", {node.name: (index,)})
             check(graph, load(lower_plan(only)))
             seen |= {spec.kind for spec in specs}
-    assert seen == {"depthwise", "expand_depthwise", "winograd"}
+    assert seen == {"depthwise", "expand_depthwise", "strided_winograd", "winograd"}
 
 
 def in_float32(spec: KernelSpec) -> KernelSpec:
@@ -150,7 +151,7 @@ def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_
             calls = [call for candidate in group for call in candidate.option.calls]
             offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
     # Those of Winograd round otherwise, and no case has an expansion.
-    others = {"winograd", "fitted_winograd", "expand_depthwise"}
+    others = {"winograd", "fitted_winograd", "strided_winograd", "expand_depthwise"}
     assert {spec.kind for spec in offered} == PRIMITIVES | OWN - others
     for spec in offered:
         first = implementations(spec, 2, limit=1)[0]

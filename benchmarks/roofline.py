@@ -104,7 +104,8 @@ class Row:
 
 def look_at(name: str, batch: int, options: argparse.Namespace) -> Row:
     """Compile and time one model."""
-    graph = sw.zoo.build(name, batch)
+    path = Path(name)
+    graph = sw.load(path) if path.suffix == ".onnx" else sw.zoo.build(name, batch)
     with measuring() as progress:
         model = sw.compile(graph, threads=options.threads, tune=options.tune, progress=progress)
     inputs = [random_inputs(graph, 0)[value] for value in model.input_names]
@@ -120,7 +121,7 @@ def look_at(name: str, batch: int, options: argparse.Namespace) -> Row:
             calls.append(taken)
     times = [median(column) for column in zip(*samples, strict=True)]
     steps = tuple(map(Timed, works(model.program), times))
-    return Row(name, batch, options.threads, model.program.arena_nbytes, median(calls), steps)
+    return Row(path.stem, batch, options.threads, model.program.arena_nbytes, median(calls), steps)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -259,10 +260,10 @@ def plot(rows: Sequence[Row], machine: Machine) -> str:
 
 
 def merged(rows: Iterable[Row], path: Path) -> list[Row]:
-    """Merge rows with those of earlier runs that they do not replace, in the order of the list."""
+    """Merge rows with those of earlier runs that they do not replace; files come after the zoo."""
     older = json.loads(path.read_text())["rows"] if path.exists() else []
     found = {row.key: row for row in (*map(Row.from_json, older), *rows)}
-    order = list(dict.fromkeys((*MODELS, *sw.zoo.models())))
+    order = list(dict.fromkeys((*MODELS, *sw.zoo.models(), *(row.model for row in found.values()))))
     return sorted(found.values(), key=lambda row: (row.batch, order.index(row.model)))
 
 
@@ -288,8 +289,12 @@ def save(rows: Sequence[Row], machine: Machine, path: Path) -> None:
 def main() -> None:
     """Measure, save and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo")
-    parser.add_argument("--batch", type=int, nargs="*", default=[1])
+    parser.add_argument(
+        "models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo, or ONNX files"
+    )
+    parser.add_argument(
+        "--batch", type=int, nargs="*", default=[1], help="of models of the zoo, and of all files"
+    )
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")

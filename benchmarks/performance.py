@@ -144,9 +144,9 @@ def _parts() -> dict[str, str]:
     found = json.loads((RESULTS / "roofline.json").read_text())
     machine = Machine.from_json(found["machine"])
     rows = [row for row in map(Row.from_json, found["rows"]) if row.batch == 1]
-    raced, wide = (
+    raced, avx512, zen5 = (
         [Raced.from_json(row) for row in json.loads((RESULTS / name).read_text())["rows"]]
-        for name in ("models.json", "models-avx512.json")
+        for name in ("models.json", "models-avx512.json", "models-zen5.json")
     )
     sweeps = [Sweep.from_json(item) for item in json.loads((RESULTS / "growth.json").read_text())]
     blocked = [
@@ -157,8 +157,9 @@ def _parts() -> dict[str, str]:
         "limits": _limits(rows, machine),
         "shares": share_table(rows, machine),
         "peers": _peers(raced),
-        "peers_batch_1": _one_image(raced),
-        "peers_avx512": _peers(wide),
+        "peers_batch_1": _one_image(zen5),
+        "peers_avx512": _peers(avx512),
+        "peers_zen5": _peers(zen5),
         "growth": verdicts(sweeps),
         "blocking": _blocks(blocked),
     }

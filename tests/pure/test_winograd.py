@@ -90,6 +90,7 @@ def test_flops_are_those_that_are_left():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({"strides": (2, 2)}, "with strides of 1 its window is 2x2, for which there are no tiles"),
         ({"strides": (2, 2), "window": 7, "groups": 8}, "it has strides, and groups or a dilation"),
         ({"groups": 8}, "its groups fill no whole vectors of channels"),
         ({"channels": 1, "outputs": 1}, "winograd F(2x2): no fewer multiplications, for padding"),

@@ -492,8 +492,8 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "recurrent": _recurrent,
     "reduction": _reduction,
     "scatter_rows": _scatter_rows,
-    "transposed_depthwise": _transposed_depthwise,
     "strided_winograd": _strided_winograd,
+    "transposed_depthwise": _transposed_depthwise,
     "winograd": _winograd,
     "winograd_weight_gradient": _winograd_weight_gradient,
 }

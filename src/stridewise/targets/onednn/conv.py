@@ -32,7 +32,7 @@ from stridewise.targets.onednn.memory import (
     storage_of,
 )
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
-from stridewise.targets.onednn.winograd import specs, suits
+from stridewise.targets.onednn.winograd import folds, specs, suits
 
 __all__ = ["FAMILY", "conv_options", "library_option"]
 
@@ -155,20 +155,31 @@ def _in_fewer_products(
         yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
 
 
-def _folded(context: KernelContext, *, accumulate: bool) -> Iterator[KernelOption | Refusal]:
+def _folded(
+    context: KernelContext, strides: tuple[int, ...], sums: tuple[bool, ...]
+) -> Iterator[KernelOption | Refusal]:
     """Yield the ways to compute a convolution with strides by Winograd's algorithm.
 
     They read images with channels first or last and write either format of vectors.
+
+    Args:
+        context: the node.
+        strides: its strides.
+        sums: whether an addition that follows is done in place; perhaps both ways.
     """
-    node = context.node
+    node, found = context.node, folds(context, strides)
+    if found is not True:
+        yield from (found,) if found else ()
+        return
     source, result = context.formats(node.inputs[0]), context.formats(node.outputs[0])
     for kind in ("plain", "channels-last"):
         for made in ("channels-last", "blocked"):
             if kind in source and made in result:
                 name = kind if kind == made else f"{kind} to {made}"
                 formats = (source[kind], result[made])
-                direct = _direct(context, name, formats, accumulate=accumulate)
-                yield from _in_fewer_products(context, direct)
+                for accumulate in sums:
+                    direct = _direct(context, name, formats, accumulate=accumulate)
+                    yield from _in_fewer_products(context, direct)
 
 
 def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -182,12 +193,12 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         return
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"
-    axes = len(context.value(context.node.outputs[0]).shape) - 2
-    has_strides = set(geometry(context.node, axes)[0]) != {1}
+    sums = (True, False) if can_sum else (False,)
+    strides = geometry(context.node, len(context.value(context.node.outputs[0]).shape) - 2)[0]
+    has_strides = set(strides) != {1}
     for kind, source, result in _format_pairs(context):
         # Only sum keeps the plain GEMM convolution fast; a full binary operand makes it `ref`.
-        ways = (True,) if can_sum and kind == "plain" else (True, False) if can_sum else (False,)
-        for accumulate in ways:
+        for accumulate in (True,) if can_sum and kind == "plain" else sums:
             direct = _direct(context, kind, (source, result), accumulate=accumulate)
             yield direct
             weights = direct.calls[0].spec.memory("weights")
@@ -195,8 +206,8 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             yield from in_whole_vectors(direct, weights, block_lanes(context))
             if not has_strides:
                 yield from _in_fewer_products(context, direct)
-    for accumulate in (True, False)[not can_sum :] if has_strides else ():
-        yield from _folded(context, accumulate=accumulate)
+    if has_strides:
+        yield from _folded(context, strides, sums)
     yield from own
     yield from conv1x1_options(context)
 

@@ -24,10 +24,12 @@ from stridewise.targets.onednn.post_ops import unknown_post_op
 __all__ = [
     "FAMILY",
     "KIND",
+    "STRIDED",
     "TILES",
     "WEIGHTS",
     "Geometry",
     "can_pool",
+    "folds",
     "in_pairs",
     "pooled",
     "specs",
@@ -119,16 +121,31 @@ def _strides(direct: KernelSpec) -> tuple[int, ...]:
     return cast("tuple[int, ...]", dict(direct.params)["strides"])
 
 
-def _folded_window(context: KernelContext, direct: KernelSpec) -> tuple[int, ...]:
+def _folded(window: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """Return the taps along each axis that are left when strides become 1."""
+    return tuple(-(-taps // step) for taps, step in zip(window, strides, strict=True))
+
+
+def folds(context: KernelContext, strides: tuple[int, ...]) -> bool | Refusal:
+    """Return whether a convolution with strides has kernels, or why a usual window has none.
+
+    Args:
+        context: the node.
+        strides: its strides, of which some are not 1.
+    """
     window = context.value(context.node.inputs[1]).shape[2:]
-    return tuple(-(-taps // step) for taps, step in zip(window, _strides(direct), strict=True))
+    left = _folded(window, strides)
+    if len(window) != 2 or not (_tiles(window) or _tiles(left)):
+        return False
+    text = f"with strides of 1 its window is {left[0]}x{left[1]}, for which there are no tiles"
+    return bool(_tiles(left)) or Refusal(_RULE, context.node.name, text)
 
 
 def suits(context: KernelContext, direct: KernelSpec) -> bool:
     """Return whether windows and formats of a direct convolution are those of these kernels."""
     src, dst = _images(direct)
-    window, tags = _folded_window(context, direct), ("acdb", f"aBcd{block_lanes(context)}b")
+    window = _folded(context.value(context.node.inputs[1]).shape[2:], _strides(direct))
+    tags = ("acdb", f"aBcd{block_lanes(context)}b")
     if len(window) != 2 or not _tiles(window) or dst.tag not in tags:
         return False
     return src.tag == dst.tag if set(_strides(direct)) == {1} else src.tag in ("abcd", "acdb")
@@ -146,10 +163,8 @@ def _reason(context: KernelContext, direct: KernelSpec) -> str:
     """Return why a convolution with such a window cannot be computed so, or ``""``."""
     params = dict(direct.params)
     has_blocks, unknown = block_lanes(context) in (8, 16), unknown_post_op(direct.post_ops)
-    has_strides, is_constant = (
-        set(_strides(direct)) != {1},
-        context.is_constant(context.node.inputs[1]),
-    )
+    has_strides = set(_strides(direct)) != {1}
+    is_constant = context.is_constant(context.node.inputs[1])
     has_gaps = context.node.int_attr("groups", 1) > 1 or params["dilations"] != (1, 1)
     reasons = (
         (has_strides and has_gaps, "it has strides, and groups or a dilation"),
@@ -234,7 +249,7 @@ def specs(
     src, dst = _images(direct)
     lanes, params = block_lanes(context), dict(direct.params)
     w, strides = context.value(context.node.inputs[1]), _strides(direct)
-    window = _folded_window(context, direct)
+    window = _folded(w.shape[2:], strides)
     dilations = context.node.ints_attr("dilations", (1, 1))
     groups = context.node.int_attr("groups", 1)
     is_fitted = not context.is_constant(w.name)

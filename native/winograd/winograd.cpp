@@ -159,9 +159,8 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     const std::int64_t shared = lanes / depth_lanes();  // channels of a lane
     const std::int64_t rest = ceil_div(o.channels - (chunks_ - 1) * lanes, shared);
     tail_ = ceil_div(rest, kLaneStep) * kLaneStep;
-    const std::int64_t result_nbytes = o.images * o.outputs * shape_.out_height *
-                                       shape_.out_width / (o.pool * o.pool) *
-                                       element_nbytes(o.halves.result);
+    const std::int64_t result_nbytes = o.images * o.outputs * shape_.out_height * shape_.out_width /
+                                       (o.pool * o.pool) * element_nbytes(o.halves.result);
     is_large_ = result_nbytes > o.threads * caches().second;
 
     o.groups > 1 ? block_groups() : block_tiles();
@@ -350,9 +349,8 @@ void Winograd::multiply_panel(const Panel &panel) const {
     }
 }
 
-void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count,
-                        std::int64_t pair, std::int64_t pair_end, const float *transformed,
-                        float *products) const {
+void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                        std::int64_t pair_end, const float *transformed, float *products) const {
     const std::int64_t lanes = kernels_->lanes;
     const auto weights = [&](std::int64_t at, std::int64_t xi) {
         return call.weights + (at * window() + xi) * chunks_ * depth_lanes() * 2 * lanes;

@@ -417,7 +417,15 @@ def test_models_that_take_and_give_integers(tmp_path: Path) -> None:
         assert not any(decision.chosen.algorithm == "host" for decision in compiled.plan.decisions)
 
 
-def test_models_with_dynamic_quantization(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", [QuantType.QUInt8, QuantType.QInt8])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_models_with_dynamic_quantization(
+    tmp_path: Path, weights: QuantType, per_channel: bool
+) -> None:
     path, target = written(network(), tmp_path), tmp_path / "quantized.onnx"
-    quantize_dynamic(path, target, weight_type=QuantType.QUInt8)
-    assert error_of(ModelProto.FromString(target.read_bytes()), fallback=False) < 1e-5
+    quantize_dynamic(path, target, weight_type=weights, per_channel=per_channel)
+    model = ModelProto.FromString(target.read_bytes())
+    assert {"ConvInteger", "DynamicQuantizeLinear"} <= {node.op_type for node in model.graph.node}
+    assert error_of(model, fallback=False) < 1e-5
+    compiled = sw.compile(model, tune="model", threads=1, fallback=False)
+    assert not any(decision.chosen.algorithm == "host" for decision in compiled.plan.decisions)

@@ -48,6 +48,15 @@ def stored(b: Net, x: str, zero: float, dtype: str, low: float, high: float) -> 
     return b.op("cast", [y], {"to": dtype})
 
 
+def _multiply_floats() -> Graph:
+    b, x = net(1, 2, 4, 4)
+    whole = b.op("cast", [stored(b, x, 7, "uint8", 0.0, 255.0)], {"to": "int32"})
+    x = b.op("sub", [whole, b.constant(np.array([7], np.int32))])
+    w = b.constant(np.arange(-18, 18).astype(np.int32).reshape(2, 2, 3, 3))
+    y = b.op("cast", [b.op("conv", [x, w], name="product")], {"to": "float32"})
+    return b.build([b.op("mul", [y, b.const(0.25)])])
+
+
 def _skip_integers() -> Graph:
     b, x = net(1, 3)
     y = b.op("cast", [stored(b, x, 0, "int8", -128.0, 127.0)], {"to": "float32"})
@@ -330,6 +339,7 @@ GOLDEN = {
     "fold_constants": _fold_constants,
     "place_indices": _place_indices,
     "remove_no_ops": _remove_no_ops,
+    "multiply_floats": _multiply_floats,
     "skip_integers": _skip_integers,
     "compute_on_reals": _compute_on_reals,
     "split_resize": _split_resize,

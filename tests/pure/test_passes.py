@@ -97,6 +97,25 @@ def test_integers_that_change_values_stay(store):
     assert reasons == []
 
 
+def test_sums_of_integers_that_others_read_stay():
+    b, x = net(2, 3)
+    whole = b.op("cast", [stored(b, x, 0, "int8", -128.0, 127.0)], {"to": "int32"})
+    y = b.op("matmul", [whole, b.constant(np.ones((3, 2), np.int32))])
+    graph = b.build([y, b.op("cast", [y], {"to": "float32"})])
+    after, _ = run("multiply_floats", graph)
+    assert after == graph
+
+
+@pytest.mark.parametrize("largest", [255, 256, 1 << 30])
+def test_products_of_long_integers_stay(largest):
+    b, x = net(2, 3)
+    whole = b.op("cast", [stored(b, x, 0, "int8", -128.0, 127.0)], {"to": "int32"})
+    y = b.op("matmul", [whole, b.constant(np.array([[1], [1], [-largest]], np.int32))])
+    after, _ = run("multiply_floats", b.build([b.op("cast", [y], {"to": "float32"})]))
+    kept = [node.op for node in after.nodes if node.op in ("matmul", "cast")]
+    assert kept == ["cast", "cast", "matmul", *(["cast"] if largest > 255 else [])]
+
+
 def test_integers_that_others_read_stay():
     b, x = net(1, 3)
     kept = stored(b, x, 3, "int8", -128.0, 127.0)

@@ -30,6 +30,7 @@ from stridewise.passes.keep_places import keep_places
 from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.merge_groups import merge_groups
 from stridewise.passes.merge_moves import merge_moves
+from stridewise.passes.multiply_floats import multiply_floats
 from stridewise.passes.name_grids import name_grids
 from stridewise.passes.nest_concats import nest_concats
 from stridewise.passes.part_axes import part_axes
@@ -87,6 +88,12 @@ _IMPORTED = (
         "removes identities, empty pads, full slices, concats of one tensor; shortens chains "
         "of reshapes",
         remove_no_ops,
+    ),
+    Pass(
+        "multiply_floats",
+        "multiplies in float32 where products of integers become floats (dynamically quantized "
+        "models)",
+        multiply_floats,
     ),
     Pass(
         "skip_integers",

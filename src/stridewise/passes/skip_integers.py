@@ -1,8 +1,8 @@
 """Keep values as floats that are cast to integers and back.
 
 Such a value is rounded and within the range of the integers, so the two casts change nothing:
-``cast(float, cast(int8, clip(round(x) + z, -128, 127)))``. A zero point that is subtracted
-again moves into the limits.
+``cast(float, cast(int8, clip(round(x) + z, -128, 127)))``. A constant zero point that is
+subtracted again moves into the limits.
 """
 
 from __future__ import annotations
@@ -46,10 +46,22 @@ def _limits(clip: Node) -> tuple[float, float]:
     return clip.float_attr("alpha", -np.inf), clip.float_attr("beta", np.inf)
 
 
+def _is_rounded(rewriter: Rewriter, name: str) -> bool:
+    """Return whether a value has only whole numbers: rounded ones, within limits, and sums."""
+    data, node = rewriter.constant(name), rewriter.producer(name)
+    if data is not None:
+        return bool((data % 1 == 0).all())
+    if node is None or node.op == "round":
+        return node is not None
+    if node.op == "clip" and not all(limit.is_integer() for limit in _limits(node)):
+        return False
+    return node.op in ("add", "clip") and all(_is_rounded(rewriter, x) for x in node.inputs)
+
+
 def _is_whole(rewriter: Rewriter, name: str, dtype: str) -> bool:
     """Return whether a value has only whole numbers that an integer type holds."""
     clip = rewriter.producer(name)
-    if clip is None or clip.op != "clip" or _shifted(rewriter, clip.inputs[0]) is None:
+    if clip is None or clip.op != "clip" or not _is_rounded(rewriter, clip.inputs[0]):
         return False
     low, high = _limits(clip)
     held = np.iinfo(dtype)

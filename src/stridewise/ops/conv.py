@@ -23,7 +23,19 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["ATTRIBUTES", "PARTS", "parts", "transposed_pads", "window_extent", "within_parts"]
+__all__ = [
+    "ATTRIBUTES",
+    "EXACT",
+    "PARTS",
+    "parts",
+    "transposed_pads",
+    "window_extent",
+    "within_parts",
+]
+
+EXACT = "exact"
+"""The attribute that is 1 where operands are whole numbers, whose sums kernels shall not round as
+long as float32 holds them."""
 
 PARTS = "parts"
 """The attribute that says which part of the window each channel has; see :func:`parts`."""
@@ -97,6 +109,13 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     )
     needs(node, min(spatial) > 0, "a window that fits into the padded input", x)
     return (TensorType(x.dtype, (x.shape[0], w.shape[0], *spatial)),)
+
+
+def _infer_convolution(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x = tensor(node, types, 0)
+    is_float = x.dtype.name == "float32"
+    needs(node, not node.get(EXACT) or is_float, "an input of dtype float32 for exact sums", x)
+    return _infer(node, types)
 
 
 def windows(
@@ -245,11 +264,11 @@ ATTRIBUTES: Attributes = {"groups": "integer", **WINDOW}
 register(
     "conv",
     (2, 3),
-    _infer,
+    _infer_convolution,
     _evaluate,
     "anchor",
     vjp=_vjp,
-    attributes={**ATTRIBUTES, PARTS: "integers"},
+    attributes={**ATTRIBUTES, EXACT: "flag", PARTS: "integers"},
 )
 # The gradient of a convolution's weights, from x and dy; ``kernel`` is their spatial shape.
 register(

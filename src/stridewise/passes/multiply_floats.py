@@ -1,8 +1,8 @@
 """Multiply floats where products of integers become floats.
 
 Dynamically quantized models multiply integers of 8 bits, sum the products in 32 bits, and convert
-the sums to float32. Kernels of float32 multiply the same numbers; their sums are rounded, as the
-conversion rounds them.
+the sums to float32. Kernels of float32 multiply the same numbers. Their sums are the same up to
+2**24, and are rounded above, as the conversion rounds them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Graph, Node, Refusal, TensorType
 from stridewise.graph.rewrite import Rewriter
+from stridewise.ops.conv import EXACT
 
 __all__ = ["multiply_floats"]
 
@@ -76,5 +77,6 @@ def multiply_floats(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
             continue
         inputs = tuple(_in_float(rewriter, name, cast) for name in node.inputs)
         rewriter.remove(node)
-        rewriter.replace(cast, replace(node, inputs=inputs, outputs=cast.outputs))
+        attrs = (*node.attrs, (EXACT, 1)) if node.op == "conv" else node.attrs
+        rewriter.replace(cast, replace(node, inputs=inputs, outputs=cast.outputs, attrs=attrs))
     return rewriter.finish(), ()

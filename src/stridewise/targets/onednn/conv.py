@@ -8,7 +8,7 @@ from math import prod
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Refusal
-from stridewise.ops.conv import PARTS, geometry
+from stridewise.ops.conv import EXACT, PARTS, geometry
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.targets.kernels import (
     Arg,
@@ -139,7 +139,7 @@ def _in_fewer_products(
 ) -> Iterator[KernelOption | Refusal]:
     """Yield the ways to compute a direct convolution's results by Winograd's algorithm."""
     call = direct.calls[0]
-    if not suits(context, call.spec):
+    if context.node.get(EXACT) or not suits(context, call.spec):
         return
     for item in specs(context, call.spec):
         if isinstance(item, Refusal):

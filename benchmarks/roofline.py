@@ -121,7 +121,8 @@ def look_at(name: str, batch: int, options: argparse.Namespace) -> Row:
             calls.append(taken)
     times = [median(column) for column in zip(*samples, strict=True)]
     steps = tuple(map(Timed, works(model.program), times))
-    return Row(path.stem, batch, options.threads, model.program.arena_nbytes, median(calls), steps)
+    images = graph.value(graph.inputs[0]).shape[0]
+    return Row(path.stem, images, options.threads, model.program.arena_nbytes, median(calls), steps)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ def main() -> None:
         "models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo, or ONNX files"
     )
     parser.add_argument(
-        "--batch", type=int, nargs="*", default=[1], help="of models of the zoo, and of all files"
+        "--batch", type=int, nargs="*", default=[1], help="of models of the zoo; files have theirs"
     )
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)

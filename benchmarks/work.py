@@ -22,7 +22,7 @@ from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.onednn.depthwise import ALONE, GROUPS
 from stridewise.targets.onednn.depthwise import KIND as EXPANSION
 from stridewise.targets.onednn.winograd import KIND as WINOGRAD
-from stridewise.targets.onednn.winograd import STRIDED, TILES
+from stridewise.targets.onednn.winograd import STRIDED, TILES, folded_window
 
 __all__ = ["CLASSES", "Bound", "StepWork", "Way", "bound", "works"]
 
@@ -132,7 +132,7 @@ def _folded(window: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...]
 
     The tiles of windows without strides are those of 3x3 windows, whether there are kernels or not.
     """
-    taps = tuple(-(-extent // step) for extent, step in zip(window, strides, strict=True))
+    taps = folded_window(window, strides)
     return taps, _TILES if set(strides) == {1} else TILES.get(taps, ())
 
 

@@ -34,8 +34,8 @@ __all__ = [
 ]
 
 EXACT = "exact"
-"""The attribute that is 1 where operands are whole numbers, whose sums kernels shall not round as
-long as float32 holds them."""
+"""The attribute that is 1 where operands of the model are whole numbers: kernels shall not round
+sums that float32 holds. Later passes may scale the weights by constants all the same."""
 
 PARTS = "parts"
 """The attribute that says which part of the window each channel has; see :func:`parts`."""

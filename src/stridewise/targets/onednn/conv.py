@@ -155,7 +155,7 @@ def _in_fewer_products(
         yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
 
 
-def _folded(
+def _with_folded_strides(
     context: KernelContext, strides: tuple[int, ...], sums: tuple[bool, ...]
 ) -> Iterator[KernelOption | Refusal]:
     """Yield the ways to compute a convolution with strides by Winograd's algorithm.
@@ -168,8 +168,9 @@ def _folded(
         sums: whether an addition that follows is done in place; perhaps both ways.
     """
     node, found = context.node, folds(context, strides)
+    if isinstance(found, Refusal):
+        yield found
     if found is not True:
-        yield from (found,) if found else ()
         return
     source, result = context.formats(node.inputs[0]), context.formats(node.outputs[0])
     for kind in ("plain", "channels-last"):
@@ -207,7 +208,7 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             if not has_strides:
                 yield from _in_fewer_products(context, direct)
     if has_strides:
-        yield from _folded(context, strides, sums)
+        yield from _with_folded_strides(context, strides, sums)
     yield from own
     yield from conv1x1_options(context)
 

@@ -29,6 +29,7 @@ __all__ = [
     "WEIGHTS",
     "Geometry",
     "can_pool",
+    "folded_window",
     "folds",
     "in_pairs",
     "pooled",
@@ -121,7 +122,7 @@ def _strides(direct: KernelSpec) -> tuple[int, ...]:
     return cast("tuple[int, ...]", dict(direct.params)["strides"])
 
 
-def _folded(window: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+def folded_window(window: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """Return the taps along each axis that are left when strides become 1."""
     return tuple(-(-taps // step) for taps, step in zip(window, strides, strict=True))
 
@@ -134,7 +135,7 @@ def folds(context: KernelContext, strides: tuple[int, ...]) -> bool | Refusal:
         strides: its strides, of which some are not 1.
     """
     window = context.value(context.node.inputs[1]).shape[2:]
-    left = _folded(window, strides)
+    left = folded_window(window, strides)
     if len(window) != 2 or not (_tiles(window) or _tiles(left)):
         return False
     text = f"with strides of 1 its window is {left[0]}x{left[1]}, for which there are no tiles"
@@ -144,7 +145,7 @@ def folds(context: KernelContext, strides: tuple[int, ...]) -> bool | Refusal:
 def suits(context: KernelContext, direct: KernelSpec) -> bool:
     """Return whether windows and formats of a direct convolution are those of these kernels."""
     src, dst = _images(direct)
-    window = _folded(context.value(context.node.inputs[1]).shape[2:], _strides(direct))
+    window = folded_window(context.value(context.node.inputs[1]).shape[2:], _strides(direct))
     tags = ("acdb", f"aBcd{block_lanes(context)}b")
     if len(window) != 2 or not _tiles(window) or dst.tag not in tags:
         return False
@@ -249,7 +250,7 @@ def specs(
     src, dst = _images(direct)
     lanes, params = block_lanes(context), dict(direct.params)
     w, strides = context.value(context.node.inputs[1]), _strides(direct)
-    window = _folded(w.shape[2:], strides)
+    window = folded_window(w.shape[2:], strides)
     dilations = context.node.ints_attr("dilations", (1, 1))
     groups = context.node.int_attr("groups", 1)
     is_fitted = not context.is_constant(w.name)

@@ -42,6 +42,7 @@ WAYS = [(source, kind) for source in SOURCES for kind in KINDS]
 
 STEMS = {
     "7x7 by 2": (Shape(1, 3, 37, 41, 32, (3, 3, 3, 3), (7, 7), strides=(2, 2)), 5),
+    "larger than a cache": (Shape(1, 3, 224, 224, 64, (3, 3, 3, 3), (7, 7), strides=(2, 2)), 5),
     "8x8 by 2": (Shape(2, 4, 24, 24, 40, (3, 3, 3, 3), (8, 8), strides=(2, 2)), 5),
     "11x11 by 4": (Shape(1, 3, 67, 59, 24, (2, 2, 2, 2), (11, 11), strides=(4, 4)), 4),
     "5x5 by 2": (Shape(2, 20, 23, 18, 48, (2, 2, 2, 2), (5, 5), strides=(2, 2)), 6),

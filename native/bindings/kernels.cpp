@@ -248,15 +248,18 @@ void init_byte_conv(ByteConv *self, const MemoryDesc &src, const MemoryDesc &dst
 
 void init_conv1x1(Conv1x1 *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
                   bool has_factor, const Entries &entries, std::int64_t between, int lanes,
-                  int threads, std::int64_t groups, const std::string &isa) {
+                  int threads, const Dims &strides, std::int64_t groups, const std::string &isa) {
     const Dims from = src.dims(), to = dst.dims();
     require(from.size() == 4 && to.size() == 4, "conv1x1: expected images of two axes");
+    require(strides.size() == 2, "conv1x1: expected strides of two axes");
     Conv1x1Options options{};
     options.images = from[0];
     options.channels = from[1];
     options.height = from[2];
     options.width = from[3];
     options.outputs = to[1];
+    options.down = strides[0];
+    options.across = strides[1];
     options.groups = groups;
     options.lanes = lanes;
     options.channels_last = src == MemoryDesc(from, "f32", "acdb");
@@ -519,8 +522,8 @@ void bind_kernels(nb::module_ &m) {
              "dilations"_a, "threads"_a, "isa"_a = "");
     nb::class_<Conv1x1, Kernel>(m, "Conv1x1", nb::is_final())
         .def("__init__", &init_conv1x1, "src"_a, "dst"_a, "has_bias"_a, "has_factor"_a,
-             "post_ops"_a, nb::kw_only(), "between"_a, "lanes"_a, "threads"_a, "groups"_a = 1,
-             "isa"_a = "");
+             "post_ops"_a, nb::kw_only(), "between"_a, "lanes"_a, "threads"_a,
+             "strides"_a = Dims{1, 1}, "groups"_a = 1, "isa"_a = "");
     nb::class_<TransposedDepthwise, Kernel>(m, "TransposedDepthwise", nb::is_final())
         .def("__init__", &init_transposed_depthwise, "src"_a, "dst"_a, "pads_begin"_a, "post_ops"_a,
              nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,

@@ -1,6 +1,7 @@
 #include "conv1x1/conv1x1.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
@@ -12,31 +13,22 @@
 namespace stridewise {
 namespace {
 
-// Limit in bytes of the pixels of the source that a thread rereads for every pair of vectors, so
-// that they stay in the second-level cache.
-constexpr std::int64_t kBandBytes = 192 << 10;
 // Number of pieces of each thread's share. Idle threads take pieces of others.
 constexpr std::int64_t kPieces = 4;
-// Limits in bytes of weights that stay in the second-level and in the first-level cache beside
-// pixels.
-constexpr std::int64_t kLightBytes = 192 << 10;
+// Limit in bytes of weights that stay in the first-level cache beside pixels.
 constexpr std::int64_t kPanelBytes = 16 << 10;
+// Limit in bytes of the weights of one product. They stay in the second-level cache beside those
+// that are fetched meanwhile.
+constexpr std::int64_t kDepthBytes = 64 << 10;
 // Limit in bytes of weights that each thread multiplies by factors.
 constexpr std::int64_t kScaledBytes = 512 << 10;
-// Pixels with a multiple of so many channels lie in a few sets of the first-level cache. A set has
-// as many lines as the cache has pages, because its index is the part of an address within a page.
-constexpr std::int64_t kColliding = 512;
+// The index of a set of the first-level cache is the part of an address within a page, so a set has
+// as many lines as the cache has pages.
 constexpr std::int64_t kPageBytes = 4096;
-
-// Fetches the lines of results while they are computed: rows of pixels that lie far from each other
-// are not fetched ahead by the processor.
-void prefetch_results(const FinishPixels &work) {
-    const auto *to = static_cast<const float *>(work.result);
-    for (std::int64_t pixel = 0; pixel < work.count; ++pixel, to += work.pixel) {
-        __builtin_prefetch(to, 1);
-        __builtin_prefetch(to + work.half, 1);
-    }
-}
+// Lines of a set beside those of the pixels of a product.
+constexpr std::int64_t kOtherLines = 2;
+// Elements of a cache line.
+constexpr std::int64_t kLine = 64 / sizeof(float);
 
 Conv1x1Options checked(Conv1x1Options o) {
     const auto known = kernel_isas(o.lanes);
@@ -46,6 +38,7 @@ Conv1x1Options checked(Conv1x1Options o) {
                 " lanes here");
     require(std::min({o.images, o.channels, o.height, o.width, o.outputs}) >= 1,
             "conv1x1: expected positive extents");
+    require(std::min(o.down, o.across) >= 1, "conv1x1: expected positive strides");
     require(o.groups >= 1 && o.channels % o.groups == 0 && o.outputs % o.groups == 0,
             "conv1x1: expected groups that divide the channels");
     require(o.groups == 1 || o.channels_last ||
@@ -79,13 +72,15 @@ Conv1x1::Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t be
       kernels_(&find_kernels(options_)) {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
-    pixels_ = o.height * o.width;
+    height_ = ceil_div(o.height, o.down);
+    width_ = ceil_div(o.width, o.across);
+    pixels_ = height_ * width_;
     channels_ = o.channels / o.groups;
     outputs_ = o.outputs / o.groups;
     chunks_ = ceil_div(channels_, lanes);
     pairs_ = ceil_div(outputs_, 2 * lanes);
     source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
-    result_ = strides_of(o.channels_last, lanes, o.outputs, o.height, o.width);
+    result_ = strides_of(o.channels_last, lanes, o.outputs, height_, width_);
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_factor) args_.push_back(kConv1x1Factor);
     plan_stages(post_ops, between);
@@ -109,47 +104,58 @@ void Conv1x1::plan_stages(const PostOps &post_ops, std::size_t between) {
     }
 }
 
-// Uses the fewest bands whose pixels fit the cache. Then splits what is read again by more threads
-// at the least cost, until all threads have work: pixels if there are more of them than weights.
+// Returns the pixels of a product. All read their lines of a chunk again for each of its channels.
+// If a power of two lies between them, these lines are in a few sets of the first-level cache.
+std::int64_t Conv1x1::product_rows() const {
+    const std::int64_t most = kernels_->row_count;
+    const std::int64_t nbytes = source_.pixel * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t sets = kPageBytes / std::gcd(nbytes, kPageBytes);
+    const std::int64_t lines = caches().first / kPageBytes - kOtherLines;
+    return std::clamp<std::int64_t>(lines * sets, 1, most);
+}
+
+// Divides the pixels among the threads, as other kernels do, so that a thread reads most of what it
+// has written itself. Bands of a thread's pixels stay in the cache. Then divides the outputs, and
+// pixels once more if these are few, until idle threads find work.
 void Conv1x1::plan_items() {
     const auto &o = options_;
-    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t lanes = kernels_->lanes;
     const auto nbytes_of = [](std::int64_t count) {
         return count * static_cast<std::int64_t>(sizeof(float));
     };
-    collides_ =
-        o.channels_last && o.channels % kColliding == 0 && rows > caches().first / kPageBytes;
+    rows_ = product_rows();
     scales_weights_ =
-        o.has_factor && !collides_ && before_.empty() && pairs_ * 2 * lanes <= pixels_;
-    is_light_ = nbytes_of(o.outputs * channels_) <= kLightBytes && !scales_weights_;
+        o.has_factor && before_.empty() && !is_strided() && pairs_ * 2 * lanes <= pixels_;
     // Results of a pixel are written one group after the other.
-    const std::int64_t written = is_light_ && o.groups > 1 ? o.outputs : 0;
+    const std::int64_t written = o.groups > 1 ? o.outputs : 0;
     const std::int64_t nbytes = nbytes_of(chunks_ * lanes + written);
-    const std::int64_t groups = ceil_div(pixels_, rows), cells = o.images * o.groups;
+    const std::int64_t groups = ceil_div(pixels_, rows_), cells = o.images * o.groups;
     const std::int64_t wanted = o.threads == 1 ? 1 : kPieces * o.threads;
-    bands_ = ceil_div(groups, std::max<std::int64_t>(kBandBytes / (nbytes * rows), 1));
-    splits_ = 1;
-    const auto split_pixels = [&] {
-        const std::int64_t more = ceil_div(wanted, cells * splits_);
-        bands_ = std::max(bands_, std::min(more, ceil_div(groups, 2)));
+    const std::int64_t band = caches().second / 2 - kDepthBytes;
+    bands_ = ceil_div(groups, std::max<std::int64_t>(band / (nbytes * rows_), 1));
+    const auto split_pixels = [&](std::int64_t count) {
+        bands_ = std::max(bands_, std::min(count, ceil_div(groups, 2)));
     };
-    if (pixels_ >= outputs_) split_pixels();
+    split_pixels(ceil_div(o.threads, o.images));
     splits_ = std::clamp<std::int64_t>(ceil_div(wanted, cells * bands_), 1, pairs_);
-    split_pixels();
+    split_pixels(ceil_div(wanted, cells * splits_));
     panel_ = channels_ * 2 * lanes;
     const std::int64_t most = ceil_div(pairs_, splits_) * panel_;
     scales_weights_ = scales_weights_ && nbytes_of(most) <= kScaledBytes;
     scaled_count_ = scales_weights_ ? most : 0;
     gathered_count_ = gathers() ? ceil_div(pixels_, bands_) * chunks_ * lanes : 0;
-    thread_count_ = whole_lines(scaled_count_) + whole_lines(gathered_count_) + rows * 2 * lanes;
+    depths_ = ceil_div(nbytes_of(panel_), kDepthBytes);
+    depth_ = ceil_div(chunks_, depths_) * lanes;
+    depths_ = ceil_div(channels_, depth_);
+    const std::int64_t sums = depths_ > 1 ? ceil_div(pixels_, bands_) : rows_;
+    thread_count_ =
+        apart(whole_lines(scaled_count_) + whole_lines(gathered_count_) + sums * 2 * lanes);
 }
 
-// Items of the same outputs are neighbors, so that a thread reads few weights; those of the same
-// pixels if all weights stay in a cache.
+// Items of the same pixels are neighbors.
 Conv1x1::Item Conv1x1::item(std::int64_t index) const {
-    const std::int64_t cells = bands_ * options_.images, outputs = splits_ * options_.groups;
-    const std::int64_t cell = is_light_ ? index / outputs : index % cells;
-    const std::int64_t output = is_light_ ? index % outputs : index / cells;
+    const std::int64_t outputs = splits_ * options_.groups;
+    const std::int64_t cell = index / outputs, output = index % outputs;
     const std::int64_t band = cell % bands_, split = output % splits_;
     return {cell / bands_,
             output / splits_,
@@ -162,8 +168,8 @@ Conv1x1::Item Conv1x1::item(std::int64_t index) const {
 std::size_t Conv1x1::scratchpad_nbytes() const {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
-    const std::int64_t shared = whole_lines(o.groups * pairs_ * 2 * lanes) +
-                                whole_lines(o.images * o.groups * chunks_ * lanes);
+    const std::int64_t shared =
+        whole_lines(o.groups * pairs_ * 2 * lanes) + apart(o.images * o.groups * chunks_ * lanes);
     return static_cast<std::size_t>(shared + o.threads * thread_count_) * sizeof(float);
 }
 
@@ -189,16 +195,23 @@ MemoryDesc Conv1x1::arg_desc(int arg) const {
                               "f32", "a");
         default:
             require(takes(arg), "conv1x1: there is no argument " + std::to_string(arg));
-            return image_desc({o.images, o.outputs, o.height, o.width}, false, o.channels_last,
+            return image_desc({o.images, o.outputs, height_, width_}, false, o.channels_last,
                               o.lanes);
     }
+}
+
+// Elements from the first pixel of the source to the one of a pixel of the result.
+std::int64_t Conv1x1::source_offset(std::int64_t pixel) const {
+    if (!is_strided()) return pixel * source_.pixel;
+    return pixel / width_ * options_.down * source_.row +
+           pixel % width_ * options_.across * source_.pixel;
 }
 
 // The first pixel of an item.
 const float *Conv1x1::source_of(const Call &call, const Item &item) const {
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t channel = item.group * channels_;
-    return call.source + item.image * source_.image + item.pixel * source_.pixel +
+    return call.source + item.image * source_.image + source_offset(item.pixel) +
            (options_.channels_last ? channel : channel / lanes * source_.chunk);
 }
 
@@ -212,6 +225,7 @@ void Conv1x1::gather(const Call &call, const Item &item, float *gathered) const 
     ScaleVectors work{};
     work.stages = before_.data();
     work.stage_count = static_cast<int>(before_.size());
+    const std::int64_t first = source_offset(item.pixel);
     if (o.channels_last) {
         work.from_step = work.factor_step = lanes;
         work.to_step = count * lanes;
@@ -219,19 +233,24 @@ void Conv1x1::gather(const Call &call, const Item &item, float *gathered) const 
         work.count = channels_ / lanes;
         work.tail = channels_ % lanes;
         for (std::int64_t pixel = 0; pixel < count; ++pixel) {
-            work.from = from + pixel * source_.pixel;
+            work.from = from + source_offset(item.pixel + pixel) - first;
             work.to = gathered + pixel * lanes;
             kernels_->scale(work);
         }
         return;
     }
-    work.from_step = work.to_step = lanes;
-    work.count = count;
+    work.from_step = o.across * lanes;
+    work.to_step = lanes;
     for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
-        work.from = from + chunk * source_.chunk;
         work.factors = factors + chunk * lanes;
-        work.to = gathered + chunk * count * lanes;
-        kernels_->scale(work);
+        // Pixels of a row are at equal distances.
+        for (std::int64_t pixel = 0; pixel < count; pixel += work.count) {
+            const std::int64_t at = item.pixel + pixel, left = count - pixel;
+            work.count = is_strided() ? std::min(width_ - at % width_, left) : left;
+            work.from = from + chunk * source_.chunk + source_offset(at) - first;
+            work.to = gathered + (chunk * count + pixel) * lanes;
+            kernels_->scale(work);
+        }
     }
 }
 
@@ -249,8 +268,17 @@ void Conv1x1::scale_weights(const Call &call, const Item &item, float *scaled) c
     }
 }
 
-// `weights` are those of the item.
-void Conv1x1::compute(const Call &call, const Item &item, const float *weights,
+// The pixels and channels of a product, and where its results are. Before the last of its channels
+// they are sums.
+struct Conv1x1::Place {
+    std::int64_t group, depth, pair;
+    std::int64_t begin, rows;
+    std::int64_t offset;
+    bool is_last;
+};
+
+// `weights` are those of the item. `is_gathered` if its pixels have been copied already.
+void Conv1x1::compute(const Call &call, const Item &item, const float *weights, bool is_gathered,
                       float *scratch) const {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes, count = item.pixel_end - item.pixel;
@@ -262,50 +290,85 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights,
     ExpandProduct product{};
     product.chunk_stride = gathers() ? count * lanes : source_.chunk;
     product.pixel_stride = gathers() ? lanes : source_.pixel;
-    product.channels = channels_;
     if (gathers()) {
-        gather(call, item, scratch);
+        if (!is_gathered) gather(call, item, scratch);
         source = scratch;
     }
     FinishPixels work{};
-    work.sums = sums;
     work.pixel = result_.pixel;
     work.half = result_.chunk;
     work.blocked = !o.channels_last;
-    // The first stage is applied in registers if it is a clip, which is free there.
-    product.clips = !stages_.empty() && stages_.front().op == StageOp::clip;
-    if (product.clips) {
-        product.low = stages_.front().alpha;
-        product.high = stages_.front().beta;
+    // A sum and a clip are computed in registers, which is free there.
+    const Stage *stages = call.stages, *stages_end = stages + stages_.size();
+    const Stage *clip = stages;
+    const float *others = nullptr;
+    if (clip < stages_end && (clip->op == StageOp::sum || clip->op == StageOp::add)) {
+        others = static_cast<const float *>(clip++->operand);
     }
-    work.stages = call.stages + (product.clips ? 1 : 0);
-    work.stage_count = static_cast<int>(stages_.size()) - (product.clips ? 1 : 0);
+    const bool clips = clip < stages_end && clip->op == StageOp::clip;
+    if (clips) {
+        product.low = clip->alpha;
+        product.high = clip->beta;
+    }
+    const bool is_simple = clip + (clips ? 1 : 0) == stages_end;
     // Results of all outputs of a pixel are neighbors with channels last. If all weights of the
     // item stay in the nearest cache, they are written one after the other.
     const std::int64_t pairs = item.pair_end - item.pair;
     const bool by_pixel = pairs * panel_ * static_cast<std::int64_t>(sizeof(float)) <= kPanelBytes;
-    const std::int64_t groups = ceil_div(count, kernels_->row_count);
-    for (std::int64_t index = 0; index < groups * pairs; ++index) {
+    const std::int64_t groups = ceil_div(count, rows_);
+    // Weights of a model do not stay in the caches from one call to the next. While products read
+    // some weights, they fetch those of the products after them, which may be of the next item.
+    const std::int64_t fetched = by_pixel ? 0 : ceil_div(2 * lanes * lanes / kLine, groups);
+    const std::int64_t deep = depth_ * 2 * lanes;
+    const std::int64_t last = scales_weights_ ? item.pair_end : pairs_;
+    const float *end = weights + (last - item.pair) * panel_;
+    const auto place = [&](std::int64_t index) {
         const std::int64_t group = by_pixel ? index / pairs : index % groups;
-        const std::int64_t pair = item.pair + (by_pixel ? index % pairs : index / groups);
-        product.weights = weights + (pair - item.pair) * panel_;
-        product.bias = call.bias + (item.group * pairs_ + pair) * 2 * lanes;
-        work.lanes = std::min(outputs_ - pair * 2 * lanes, 2 * lanes);
-        const std::int64_t begin = count * group / groups;
-        product.rows = work.count = count * (group + 1) / groups - begin;
+        const std::int64_t depth = by_pixel ? 0 : index / groups % depths_;
+        const std::int64_t pair = item.pair + (by_pixel ? index % pairs : index / groups / depths_);
+        const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
+        const std::int64_t offset = first + 2 * pair * result_.chunk + begin * result_.pixel;
+        return Place{group, depth, pair, begin, end - begin, offset, depth + 1 == depths_};
+    };
+    const std::int64_t total = groups * depths_ * pairs;
+    for (std::int64_t index = 0; index < total; ++index) {
+        const Place here = place(index);
+        product.rows = work.count = here.rows;
+        product.channels = std::min(depth_, channels_ - here.depth * depth_);
+        product.weights = weights + (here.pair - item.pair) * panel_ + here.depth * deep;
+        const std::int64_t ahead = here.group * depth_ / lanes * fetched * kLine;
+        product.next = product.weights + deep + ahead;
+        product.next_lines = ahead < deep && product.next < end ? fetched : 0;
         // Pixels come from memory when they are read for the first time.
-        product.fetches = pair == item.pair && !gathers();
-        product.pixels = source + begin * product.pixel_stride;
-        work.offset = first + 2 * pair * result_.chunk + begin * result_.pixel;
-        work.result = call.result + work.offset;
+        product.fetches = here.pair == item.pair && !gathers();
+        product.pixels = source + here.begin * product.pixel_stride +
+                         here.depth * depth_ / lanes * product.chunk_stride;
+        float *own = sums + (depths_ > 1 ? here.begin * 2 * lanes : 0);
+        work.sums = own;
+        work.lanes = std::min(outputs_ - here.pair * 2 * lanes, 2 * lanes);
+        work.offset = here.offset;
+        work.result = call.result + here.offset;
+        const bool is_first = here.depth == 0;
+        product.start = is_first ? call.bias + (item.group * pairs_ + here.pair) * 2 * lanes : own;
+        product.start_pixel = is_first ? 0 : 2 * lanes;
         // Products store their results if these are whole vectors without further stages.
-        const bool stores = work.stage_count == 0 && work.lanes % lanes == 0;
-        product.results = stores ? call.result + work.offset : sums;
+        const bool stores = here.is_last && is_simple && work.lanes % lanes == 0;
+        product.others = stores && others != nullptr ? others + here.offset : nullptr;
+        product.clips = here.is_last && clips && (stores || others == nullptr);
+        work.stages = stages + (product.clips ? 1 : 0);
+        work.stage_count = static_cast<int>(stages_end - work.stages);
+        product.results = stores ? call.result + here.offset : own;
         product.result_pixel = stores ? result_.pixel : 2 * lanes;
         product.result_half = stores ? result_.chunk : lanes;
-        prefetch_results(work);
+        if (const Place next = place(index + 1); index + 1 < total && next.is_last) {
+            product.expected = {call.result + next.offset,
+                                others == nullptr ? nullptr : others + next.offset, result_.pixel,
+                                result_.chunk, next.rows};
+        } else {
+            product.expected.rows = 0;
+        }
         kernels_->multiply[product.pixel_stride != lanes][work.lanes > lanes](product);
-        if (!stores) kernels_->finish(work);
+        if (here.is_last && !stores) kernels_->finish(work);
     }
 }
 
@@ -315,7 +378,7 @@ void Conv1x1::execute(const std::vector<void *> &data, void *scratchpad) const {
     const std::int64_t wide = chunks_ * lanes, pairs = pairs_ * 2 * lanes;
     auto *bias = static_cast<float *>(scratchpad);
     float *factors = bias + whole_lines(o.groups * pairs);
-    float *scratch = factors + whole_lines(o.images * o.groups * wide);
+    float *scratch = factors + apart(o.images * o.groups * wide);
     std::fill(bias, factors, 0.0F);
     std::fill(factors, scratch, 1.0F);
     for (std::int64_t group = 0; group < o.groups; ++group) {
@@ -353,9 +416,11 @@ void Conv1x1::execute(const std::vector<void *> &data, void *scratchpad) const {
             const bool is_same =
                 next.image == last.image && next.group == last.group && next.pair == last.pair;
             if (scales_weights_ && !is_same) scale_weights(call, next, scaled);
+            const bool is_gathered =
+                next.image == last.image && next.group == last.group && next.pixel == last.pixel;
             last = next;
             const float *weights = call.weights + (next.group * pairs_ + next.pair) * panel_;
-            compute(call, next, scales_weights_ ? scaled : weights, own);
+            compute(call, next, scales_weights_ ? scaled : weights, is_gathered, own);
         }
     });
 }

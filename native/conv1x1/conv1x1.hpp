@@ -14,11 +14,12 @@
 namespace stridewise {
 
 struct Conv1x1Options {
-    std::int64_t images, channels, height, width;
+    std::int64_t images, channels, height, width;  // of the source
     std::int64_t outputs;
-    std::int64_t groups;  // of channels and outputs; whole vectors in blocked formats
-    int lanes;            // elements of a vector: 8 or 16
-    bool channels_last;   // otherwise channels in blocks of one vector
+    std::int64_t down, across;  // strides
+    std::int64_t groups;        // of channels and outputs; whole vectors in blocked formats
+    int lanes;                  // elements of a vector: 8 or 16
+    bool channels_last;         // otherwise channels in blocks of one vector
     bool has_bias;
     bool has_factor;
     int threads;
@@ -41,33 +42,38 @@ class Conv1x1 : public Kernel {
 
   private:
     struct Call;
+    struct Place;
     // The pixels and the pairs of vectors of results of a group that are one item of work.
     struct Item {
         std::int64_t image, group, pixel, pixel_end, pair, pair_end;
     };
 
     void plan_stages(const PostOps &post_ops, std::size_t between);
+    std::int64_t product_rows() const;
     void plan_items();
     std::int64_t item_count() const { return options_.images * options_.groups * bands_ * splits_; }
     Item item(std::int64_t index) const;
     // Whether products read a copy of the pixels of the source.
     bool gathers() const {
         const bool scales_pixels = options_.has_factor && !scales_weights_;
-        return collides_ || scales_pixels || !before_.empty();
+        return scales_pixels || is_strided() || !before_.empty();
     }
+    bool is_strided() const { return options_.down > 1 || options_.across > 1; }
+    std::int64_t source_offset(std::int64_t pixel) const;
     const float *source_of(const Call &call, const Item &item) const;
     void gather(const Call &call, const Item &item, float *gathered) const;
     void scale_weights(const Call &call, const Item &item, float *scaled) const;
-    void compute(const Call &call, const Item &item, const float *weights, float *scratch) const;
+    void compute(const Call &call, const Item &item, const float *weights, bool is_gathered,
+                 float *scratch) const;
 
     Conv1x1Options options_;
     const Conv1x1Kernels *kernels_;
-    std::int64_t pixels_;
+    std::int64_t height_, width_, pixels_;              // of the result
     std::int64_t channels_, outputs_, chunks_, pairs_;  // of a group; and their vectors
     std::int64_t bands_, splits_;  // of the pixels of an image, and of the pairs of a group
-    bool is_light_;                // whether all weights stay in a cache, for whatever pixels
-    bool collides_;                // whether neighboring pixels lie in the same sets of a cache
     bool scales_weights_;          // by the factors, because they are fewer than pixels
+    std::int64_t rows_;            // pixels of one product
+    std::int64_t depth_, depths_;  // channels of one product, and products of all channels
     // Sizes in elements: the weights of a pair of vectors, the copies of source pixels and of
     // weights of an item, and the scratchpad of one thread.
     std::int64_t panel_, gathered_count_, scaled_count_, thread_count_;

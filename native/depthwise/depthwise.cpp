@@ -194,7 +194,7 @@ void Depthwise::plan_items() {
     const std::int64_t high = o.down.read_by(ceil_div(out_height_, bands_));
     gathered_count_ = gathers() ? high * wide * chunks_ * lanes : 0;
     const std::int64_t pointers = o.down.taps * sizeof(float *) / sizeof(float);
-    thread_count_ = whole_lines(ring_count_) + whole_lines(gathered_count_) + whole_lines(pointers);
+    thread_count_ = apart(whole_lines(ring_count_) + whole_lines(gathered_count_) + pointers);
 }
 
 Depthwise::Item Depthwise::item(std::int64_t index) const {
@@ -221,7 +221,7 @@ std::string Depthwise::impl() const {
 
 std::size_t Depthwise::scratchpad_nbytes() const {
     const std::int64_t biases = 2 * pairs_ * 2 * kernels_->lanes;
-    return static_cast<std::size_t>(whole_lines(biases) + options_.threads * thread_count_) *
+    return static_cast<std::size_t>(apart(biases) + options_.threads * thread_count_) *
            sizeof(float);
 }
 
@@ -286,7 +286,7 @@ void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk
     product.result_half = lanes;
     product.channels = ceil_div(options_.channels, each);
     product.weights = call.weights + pair * panel;
-    product.bias = call.bias + pair * 2 * lanes;
+    product.start = call.bias + pair * 2 * lanes;
     // The first stage is applied in registers if it is a clip, which is free there.
     product.clips = between_ > 0 && stages_.front().op == StageOp::clip;
     if (product.clips) {
@@ -442,7 +442,7 @@ void Depthwise::execute(const std::vector<void *> &data, void *scratchpad) const
                     biases,
                     biases + count,
                     data[2]};
-    float *scratch = biases + whole_lines(2 * count);
+    float *scratch = biases + apart(2 * count);
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {
         float *own = scratch + part * thread_count_;

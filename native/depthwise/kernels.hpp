@@ -71,6 +71,15 @@ struct DepthwiseCorrelation {
     float *sums;               // [tap][2 * lane]; products are added
 };
 
+// Results that are prefetched before they are written, and what is added to them.
+struct ExpectedResults {
+    const float *results;
+    const float *others;  // of the same strides; may be null
+    std::int64_t pixel;   // elements from one pixel to the next
+    std::int64_t half;    // elements from the first vector to the second one
+    std::int64_t rows;    // pixels; 0 for none
+};
+
 // A product of the 1x1 convolution: some pixels x a pair of vectors of outputs. Elements are
 // channels in float32, or pairs of channels in bfloat16.
 struct ExpandProduct {
@@ -79,14 +88,19 @@ struct ExpandProduct {
     std::int64_t pixel_stride;  // elements from one pixel to the next, for kernels that take any
     std::int64_t channels;      // or pairs
     const float *weights;       // [channel][2 * lane]
-    const float *bias;          // [2 * lane]
+    const float *start;         // [2 * lane]: the bias, or earlier sums of the first pixel
+    std::int64_t start_pixel;   // elements from these of one pixel to the next; 0 for a bias
     float *results;             // of the first vector
     std::int64_t result_pixel;  // elements from one result to the next
     std::int64_t result_half;   // elements from the first vector to the second one
     std::int64_t rows;          // pixels
     bool fetches;               // whether pixels are fetched before they are read
+    const float *others;        // to add, of the strides of the results; may be null
     bool clips;                 // to the bounds
     float low, high;
+    const float *next;         // weights to prefetch meanwhile
+    std::int64_t next_lines;   // cache lines of them per chunk; 0 for none
+    ExpectedResults expected;  // by the next product
 };
 
 // Some source pixels of a depthwise convolution that is not fused.

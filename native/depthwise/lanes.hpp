@@ -415,6 +415,7 @@ struct Expansion {
     // Pixels that share a pointer: addresses have one index, times 0, 1 or 2 of these elements.
     static constexpr int kShare = Strided ? 3 : Most;
     static constexpr int kPointers = (Most + kShare - 1) / kShare;
+    static constexpr std::int64_t kLine = 64 / sizeof(float);  // elements of a cache line
 
     static inline V added(V sum, V value, V weights) {
         return InPairs ? L::add_pairs(sum, value, weights) : sum + value * weights;
@@ -434,7 +435,7 @@ struct Expansion {
     // Chunks of pixels lie far from each other, so the processor does not fetch the next one. These
     // are the pixels of one chunk after the other, and of the next product behind the last.
     struct Fetch {
-        static constexpr std::int64_t kChunks = 6, kLine = 16;  // ahead; elements of a line
+        static constexpr std::int64_t kChunks = 6;  // ahead
         const ExpandProduct &product;
         std::int64_t chunk;
         const float *from;
@@ -452,9 +453,33 @@ struct Expansion {
         }
     };
 
+    // A few lines of expected results with each chunk: many at once would fill the buffers for
+    // misses, and the product would wait for them.
+    struct Expect {
+        const ExpectedResults &expected;
+        std::int64_t row, step;
+
+        explicit Expect(const ExpandProduct &of)
+            : expected(of.expected),
+              row(0),
+              step((of.expected.rows * N + of.channels - 1) / of.channels) {}
+        inline void next() {
+            const std::int64_t rows = expected.rows - row < step ? expected.rows : row + step;
+            for (; row < rows; ++row) {
+                const std::int64_t at = row * expected.pixel;
+                __builtin_prefetch(expected.results + at, 1);
+                __builtin_prefetch(expected.results + at + expected.half, 1);
+                if (expected.others == nullptr) continue;
+                __builtin_prefetch(expected.others + at);
+                __builtin_prefetch(expected.others + at + expected.half);
+            }
+        }
+    };
+
     static void multiply(const ExpandProduct &product) {
-        const float *weights = product.weights, *pixels[kPointers];
+        const float *weights = product.weights, *next = product.next, *pixels[kPointers];
         Fetch fetch(product);
+        Expect expect(product);
         const std::int64_t stride = Strided ? product.pixel_stride : N;
         for (int i = 0; i < kPointers; ++i) pixels[i] = product.pixels + i * kShare * stride;
         const auto advance = [&](std::int64_t count) {
@@ -463,11 +488,17 @@ struct Expansion {
         V sums[Most][Width];
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
-            for (int i = 0; i < Width; ++i) sums[row][i] = L::load(product.bias + i * N);
+            const float *start = product.start + row * product.start_pixel;
+            for (int i = 0; i < Width; ++i) sums[row][i] = L::load(start + i * N);
         }
         std::int64_t left = product.channels;
         for (; left >= N; left -= N, advance(product.chunk_stride)) {
             if (!Strided && product.fetches) fetch.next();
+            for (std::int64_t line = 0; line < product.next_lines; ++line) {
+                __builtin_prefetch(next, 0, 2);
+                next += kLine;
+            }
+            expect.next();
 #pragma GCC unroll 4
             for (int lane = 0; lane < N; ++lane, weights += 2 * N) {
                 add(pixels, stride, lane, weights, sums);
@@ -475,6 +506,15 @@ struct Expansion {
         }
         for (; left > 0; --left, advance(1), weights += 2 * N)
             add(pixels, stride, 0, weights, sums);
+        if (product.others != nullptr) {
+#pragma GCC unroll 16
+            for (int row = 0; row < Most; ++row) {
+                const float *others = product.others + row * product.result_pixel;
+                for (int i = 0; i < Width; ++i) {
+                    sums[row][i] += L::load(others + i * product.result_half);
+                }
+            }
+        }
         if (product.clips) {
             const V low = L::all(product.low), high = L::all(product.high);
 #pragma GCC unroll 16

@@ -17,6 +17,13 @@ constexpr std::int64_t whole_lines(std::int64_t count) {
     return ceil_div(count, kLine) * kLine;
 }
 
+// Returns `count` float32 numbers rounded up to whole lines of the cache, and a page. Processors
+// fetch lines ahead within a page, so data of a thread that another one writes must not be near.
+constexpr std::int64_t apart(std::int64_t count) {
+    constexpr std::int64_t kPage = 4096 / sizeof(float);
+    return whole_lines(count) + kPage;
+}
+
 // Strides of an image, in elements.
 struct ImageStrides {
     std::int64_t image;

@@ -294,6 +294,7 @@ class Conv1x1(Kernel):
         between: int,
         lanes: int,
         threads: int,
+        strides: Sequence[int] = (1, 1),
         groups: int = 1,
         isa: str = "",
     ) -> None:
@@ -310,6 +311,7 @@ class Conv1x1(Kernel):
             between: number of post-ops of the source.
             lanes: elements of a vector: 8 or 16.
             threads: number of threads. Results do not depend on it.
+            strides: pixels from one result to the next, down and across.
             groups: of channels; in blocks, whole ones.
             isa: one of ``kernel_isas``, by default the best.
         """

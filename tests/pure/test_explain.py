@@ -322,7 +322,9 @@ def test_why_as_text_has_the_choice_the_others_and_what_was_refused():
     assert str(plan.why("c")) == (
         "c: direct, plain [jit], NCHW: 1.000 ms of the plan's 1.000 ms\n"
         "otherwise the whole plan would cost more:\n"
+        "       +1.4 us  1x1, blocked [jit], nChw16c; the node alone +0.0 ns\n"
         "     +1.001 ms  direct, channels-last [jit], NHWC; the node alone +1.000 ms\n"
+        "     +1.001 ms  1x1, channels-last [jit], NHWC; the node alone +1.000 ms\n"
         "not offered:\n"
         "  onednn: c: direct, blocked: the library has no such kernel\n"
     )

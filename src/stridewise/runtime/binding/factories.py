@@ -312,6 +312,7 @@ def _conv1x1(s: KernelArguments) -> _core.Conv1x1:
     return s.core.Conv1x1(
         s.memory("src"), s.memory("dst"), "bias" in has, "factor" in has, s.post_ops(),
         between=s.integer("between"), lanes=s.integer("lanes"), threads=s.threads,
+        strides=s.ints("strides"),
         groups=weights.dims[0] if len(weights.dims) > len(s.memory("src").dims) else 1,
     )  # fmt: skip
 

@@ -190,11 +190,17 @@ def _call(way: _Way, post: Fused, scaled: _Scaled | None) -> Call:
     spec = KernelSpec(
         KIND,
         (*memories, ("dst", way.memory(context, y.name))),
-        (("between", len(functions)), ("lanes", way.lanes)),
+        _params(len(functions), way.lanes, node.ints_attr("strides", (1, 1))),
         (*functions, *post.specs),
         flops=2.0 * prod(y.shape) * weights.shape[1],
     )
     return Call(spec, (*args, Arg("dst", output_of()), *shifted))
+
+
+def _params(
+    between: int, lanes: int, strides: tuple[int, ...]
+) -> tuple[tuple[str, int | tuple[int, ...]], ...]:
+    return (("between", between), ("lanes", lanes), ("strides", strides))
 
 
 def of_inner_product(option: KernelOption, lanes: int) -> KernelOption | None:
@@ -215,7 +221,7 @@ def of_inner_product(option: KernelOption, lanes: int) -> KernelOption | None:
     weights = _weights((outputs, memories["src"].dims[1], 1, 1), 1, lanes)
     memories |= {"src": _as_pixels(memories["src"]), "weights": weights, "dst": result}
     posts = (replace(post, operand=result) if post.operand else post for post in call.spec.post_ops)
-    params = (("between", 0), ("lanes", lanes))
+    params = _params(0, lanes, (1, 1))
     spec = KernelSpec(KIND, tuple(memories.items()), params, tuple(posts), call.spec.flops)
     args = (_with_pixel(arg) if arg.role == "weights" else arg for arg in call.args)
     algorithm = option.algorithm.replace("inner product", "1x1", 1)

@@ -69,7 +69,7 @@ _LARGEST = 1 << 12
 def is_1x1(context: KernelContext) -> bool:
     """Return whether a node is a convolution of 1x1 over an image, with constant weights.
 
-    It may have groups.
+    It may have groups and strides.
     """
     node = context.node
     if node.op != "conv":
@@ -78,7 +78,6 @@ def is_1x1(context: KernelContext) -> bool:
     return (
         len(weights) == 4
         and weights[2:] == (1, 1)
-        and node.ints_attr("strides", (1, 1)) == (1, 1)
         and node.ints_attr("pads", (0,) * 4) == (0,) * 4
         and _is_known(context)
     )
@@ -182,7 +181,8 @@ def options_with_expansion(context: KernelContext) -> Iterator[KernelOption]:
         return
     if not _suits(context) or not _is_depthwise(context):
         return
-    if not is_1x1(ahead) or _has_operands(ahead.node):
+    is_strided = set(ahead.node.ints_attr("strides", (1, 1))) != {1}
+    if not is_1x1(ahead) or is_strided or _has_operands(ahead.node):
         return
     if ahead.node.int_attr("groups", 1) > 1:
         return

@@ -19,6 +19,7 @@ from machine import Limits
 from stridewise.dtypes import dtype_of
 from stridewise.program import CopyStep, KernelStep, Program, Step
 from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.onednn.conv1x1 import KIND as CONV1X1
 from stridewise.targets.onednn.depthwise import ALONE, GROUPS
 from stridewise.targets.onednn.depthwise import KIND as EXPANSION
 from stridewise.targets.onednn.winograd import KIND as WINOGRAD
@@ -171,7 +172,7 @@ def _kind(spec: KernelSpec) -> str:
     """Return the class of a kernel."""
     if spec.kind in (WINOGRAD, STRIDED):
         return "Winograd"
-    if spec.kind == EXPANSION:  # nearly all operations belong to the 1x1 convolution
+    if spec.kind in (CONV1X1, EXPANSION):  # nearly all operations belong to the 1x1 convolution
         return "direct, 1x1"
     if spec.kind in (ALONE, GROUPS):
         return "direct, groups"

@@ -495,7 +495,7 @@ struct Expansion {
         for (; left >= N; left -= N, advance(product.chunk_stride)) {
             if (!Strided && product.fetches) fetch.next();
             for (std::int64_t line = 0; line < product.next_lines; ++line) {
-                __builtin_prefetch(next, 0, 2);
+                __builtin_prefetch(next, 0, 3);
                 next += kLine;
             }
             expect.next();

@@ -246,13 +246,14 @@ struct Winograd {
             sums[row][1] = product.resumes ? L::load(products + row * 2 * N + N) : V{};
         }
         for (std::int64_t chunk = 0; chunk < product.chunks; ++chunk) {
-            for (std::int64_t line = 0; line < product.next_lines; ++line) {
-                __builtin_prefetch(next, 0, 2);
-                next += kLine;
-            }
             const std::int64_t lanes =
                 chunk + 1 < product.chunks ? std::int64_t{Products::kLanes} : product.tail;
+            std::int64_t fetched = 0;
             for (std::int64_t begin = 0; begin < lanes; begin += kLaneStep) {
+                // Many lines at once would fill the buffers for misses.
+                const std::int64_t due =
+                    product.next_lines * (begin + kLaneStep) / Products::kLanes;
+                for (; fetched < due; ++fetched, next += kLine) __builtin_prefetch(next, 0, 3);
 #pragma GCC unroll 4
                 for (std::int64_t lane = begin; lane < begin + kLaneStep; ++lane) {
                     const V low = L::load(weights + lane * 2 * N);

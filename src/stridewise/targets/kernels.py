@@ -49,6 +49,9 @@ HOST = "host"
 SMALL_FLOPS, SMALL_NBYTES = 2e6, 4e5
 """Up to so many operations and bytes, a kernel runs on one thread (:attr:`KernelSpec.is_small`)."""
 
+SMALL_WEIGHTS = 32 << 10
+"""Up to so many bytes of weights, too: several threads read weights from memory faster."""
+
 _EXPONENTIAL = frozenset(
     {"elu", "exp", "gelu_erf", "gelu_tanh", "logistic", "mish", "pow", "swish", "tanh"}
 )
@@ -175,8 +178,13 @@ class KernelSpec:
         """Whether the kernel runs on one thread, however many threads its program has.
 
         Between two kernels, about half of the operands move from the caches of one core to those
-        of another one. For a small kernel this takes longer than its work on one thread.
+        of another one. For a small kernel this takes longer than its work on one thread. Packed
+        weights do not move between cores.
         """
+        weights = self.memory("weights")
+        if weights is not None and weights.nbytes > SMALL_WEIGHTS:
+            if weights.tag == "any" or not weights.tag.isalpha():
+                return False
         return self.flops <= SMALL_FLOPS and self.nbytes <= SMALL_NBYTES
 
     def __str__(self) -> str:

@@ -107,8 +107,7 @@ def _scaled(context: KernelContext) -> _Scaled | None:
 def conv1x1_options(context: KernelContext) -> Iterator[KernelOption]:
     """Yield the core's ways to compute a convolution of 1x1, and what scales its source, too."""
     node, lanes = context.node, block_lanes(context)
-    image = context.value(node.outputs[0]).shape[2:]
-    if lanes not in _LANES or not is_1x1(context) or prod(image) == 1:
+    if lanes not in _LANES or not is_1x1(context):
         return
     weights, groups = context.value(node.inputs[1]).shape, node.int_attr("groups", 1)
     if weights[0] == groups:
@@ -212,10 +211,10 @@ def of_inner_product(option: KernelOption, lanes: int) -> KernelOption | None:
     """
     (call,) = option.calls
     memories = dict(call.spec.memories)
-    rows, outputs = memories["dst"].dims
+    outputs = memories["dst"].dims[1]
     operands = (arg for arg in call.args if arg.role.startswith("post"))
     is_packed = any(arg.reshape or arg.permute for arg in operands)
-    if lanes not in _LANES or rows == 1 or is_packed or unknown_post_op(call.spec.post_ops):
+    if lanes not in _LANES or is_packed or unknown_post_op(call.spec.post_ops):
         return None
     result = _as_pixels(memories["dst"])
     weights = _weights((outputs, memories["src"].dims[1], 1, 1), 1, lanes)

@@ -262,9 +262,10 @@ void init_conv1x1(Conv1x1 *self, const MemoryDesc &src, const MemoryDesc &dst, b
     options.across = strides[1];
     options.groups = groups;
     options.lanes = lanes;
-    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     options.has_bias = has_bias;
     options.has_factor = has_factor;
+    options.halves = {is_half(src), is_half(dst)};
     options.threads = threads;
     options.isa = isa;
     const PostOps post_ops = parse_post_ops(entries);

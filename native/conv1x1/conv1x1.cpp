@@ -31,7 +31,7 @@ constexpr std::int64_t kOtherLines = 2;
 constexpr std::int64_t kLine = 64 / sizeof(float);
 
 Conv1x1Options checked(Conv1x1Options o) {
-    const auto known = kernel_isas(o.lanes);
+    const auto known = kernel_isas(o.lanes, o.halves.source);
     if (o.isa.empty()) o.isa = known.front();
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             "conv1x1: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +
@@ -41,6 +41,11 @@ Conv1x1Options checked(Conv1x1Options o) {
     require(std::min(o.down, o.across) >= 1, "conv1x1: expected positive strides");
     require(o.groups >= 1 && o.channels % o.groups == 0 && o.outputs % o.groups == 0,
             "conv1x1: expected groups that divide the channels");
+    require(o.halves.source || !o.halves.result,
+            "conv1x1: expected float32 results of float32 channels");
+    require(!o.halves.source ||
+                (o.channels_last && o.channels % 2 == 0 && o.groups == 1 && !o.has_factor),
+            "conv1x1: expected pairs of bfloat16 channels, last, without groups and factors");
     require(o.groups == 1 || o.channels_last ||
                 (o.channels / o.groups % o.lanes == 0 && o.outputs / o.groups % o.lanes == 0),
             "conv1x1: expected groups of whole blocks");
@@ -48,11 +53,14 @@ Conv1x1Options checked(Conv1x1Options o) {
 }
 
 const Conv1x1Kernels &find_kernels(const Conv1x1Options &options) {
+    const HalfSides halves = options.halves;
 #ifdef STRIDEWISE_AVX2
-    if (options.isa == "avx512") return avx512_conv1x1_kernels();
-    if (options.isa == "avx2") return avx2_conv1x1_kernels();
+    if (options.isa == "avx512_bf16") return avx512_bf16_conv1x1_pair_kernels(halves.result);
+    if (!halves.source && options.isa == "avx512") return avx512_conv1x1_kernels();
+    if (!halves.source && options.isa == "avx2") return avx2_conv1x1_kernels();
 #endif
-    return portable_conv1x1_kernels(options.lanes);
+    return halves.source ? portable_conv1x1_pair_kernels(options.lanes, halves.result)
+                         : portable_conv1x1_kernels(options.lanes);
 }
 
 }  // namespace
@@ -62,7 +70,7 @@ struct Conv1x1::Call {
     const float *weights;
     const float *bias;     // of all groups, zero-padded to whole pairs of vectors
     const float *factors;  // of all images and groups, padded to whole vectors
-    float *result;
+    std::byte *result;
     const Stage *stages;
 };
 
@@ -75,11 +83,11 @@ Conv1x1::Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t be
     height_ = ceil_div(o.height, o.down);
     width_ = ceil_div(o.width, o.across);
     pixels_ = height_ * width_;
-    channels_ = o.channels / o.groups;
+    channels_ = o.channels / o.groups / channels_each();
     outputs_ = o.outputs / o.groups;
     chunks_ = ceil_div(channels_, lanes);
     pairs_ = ceil_div(outputs_, 2 * lanes);
-    source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
+    source_ = strides_of(o.channels_last, lanes, o.channels / channels_each(), o.height, o.width);
     result_ = strides_of(o.channels_last, lanes, o.outputs, height_, width_);
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_factor) args_.push_back(kConv1x1Factor);
@@ -89,6 +97,8 @@ Conv1x1::Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t be
 
 void Conv1x1::plan_stages(const PostOps &post_ops, std::size_t between) {
     require(between <= post_ops.size(), "conv1x1: expected post-ops of the source");
+    require(between == 0 || !options_.halves.source,
+            "conv1x1: expected no post-ops of a bfloat16 source");
     for (std::size_t index = 0; index < post_ops.size(); ++index) {
         const Stage stage = stage_of(post_ops[index]);
         if (index < between) {
@@ -177,12 +187,16 @@ MemoryDesc Conv1x1::arg_desc(int arg) const {
     const auto &o = options_;
     switch (arg) {
         case DNNL_ARG_SRC:
-            return image_desc({o.images, o.channels, o.height, o.width}, false, o.channels_last,
-                              o.lanes);
+            return image_desc({o.images, o.channels, o.height, o.width}, o.halves.source,
+                              o.channels_last, o.lanes);
         case DNNL_ARG_WEIGHTS:
             if (o.groups > 1) {
                 return MemoryDesc({o.groups, outputs_, channels_, 1, 1}, "f32",
                                   o.lanes == 16 ? "aBdec32b" : "aBdec16b");
+            }
+            if (o.halves.source) {
+                return MemoryDesc({o.outputs, o.channels, 1, 1}, "bf16",
+                                  o.lanes == 16 ? "AcdB32a2b" : "AcdB16a2b");
             }
             return MemoryDesc({o.outputs, o.channels, 1, 1}, "f32",
                               o.lanes == 16 ? "Acdb32a" : "Acdb16a");
@@ -195,8 +209,8 @@ MemoryDesc Conv1x1::arg_desc(int arg) const {
                               "f32", "a");
         default:
             require(takes(arg), "conv1x1: there is no argument " + std::to_string(arg));
-            return image_desc({o.images, o.outputs, height_, width_}, false, o.channels_last,
-                              o.lanes);
+            return image_desc({o.images, o.outputs, height_, width_}, o.halves.result,
+                              o.channels_last, o.lanes);
     }
 }
 
@@ -216,7 +230,7 @@ const float *Conv1x1::source_of(const Call &call, const Item &item) const {
 }
 
 // Copies the source pixels of an item, with their factors, into the order of products:
-// [chunk][pixel][lane].
+// [chunk][pixel][lane], or [pixel][channel] of bfloat16.
 void Conv1x1::gather(const Call &call, const Item &item, float *gathered) const {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes, count = item.pixel_end - item.pixel;
@@ -226,6 +240,13 @@ void Conv1x1::gather(const Call &call, const Item &item, float *gathered) const 
     work.stages = before_.data();
     work.stage_count = static_cast<int>(before_.size());
     const std::int64_t first = source_offset(item.pixel);
+    if (o.halves.source) {
+        for (std::int64_t pixel = 0; pixel < count; ++pixel) {
+            std::copy_n(from + source_offset(item.pixel + pixel) - first, channels_,
+                        gathered + pixel * channels_);
+        }
+        return;
+    }
     if (o.channels_last) {
         work.from_step = work.factor_step = lanes;
         work.to_step = count * lanes;
@@ -288,8 +309,10 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights, 
     float *sums = scratch + whole_lines(gathered_count_);
     const float *source = source_of(call, item);
     ExpandProduct product{};
-    product.chunk_stride = gathers() ? count * lanes : source_.chunk;
-    product.pixel_stride = gathers() ? lanes : source_.pixel;
+    const bool is_packed = gathers() && !o.halves.source;
+    product.chunk_stride = is_packed ? count * lanes : source_.chunk;
+    product.pixel_stride = is_packed ? lanes : gathers() ? channels_ : source_.pixel;
+    const std::int64_t element = element_nbytes(o.halves.result);
     if (gathers()) {
         if (!is_gathered) gather(call, item, scratch);
         source = scratch;
@@ -301,9 +324,9 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights, 
     // A sum and a clip are computed in registers, which is free there.
     const Stage *stages = call.stages, *stages_end = stages + stages_.size();
     const Stage *clip = stages;
-    const float *others = nullptr;
+    const std::byte *others = nullptr;
     if (clip < stages_end && (clip->op == StageOp::sum || clip->op == StageOp::add)) {
-        others = static_cast<const float *>(clip++->operand);
+        others = static_cast<const std::byte *>(clip++->operand);
     }
     const bool clips = clip < stages_end && clip->op == StageOp::clip;
     if (clips) {
@@ -347,27 +370,30 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights, 
         work.sums = own;
         work.lanes = std::min(outputs_ - here.pair * 2 * lanes, 2 * lanes);
         work.offset = here.offset;
-        work.result = call.result + here.offset;
+        work.result = call.result + here.offset * element;
         const bool is_first = here.depth == 0;
         product.start = is_first ? call.bias + (item.group * pairs_ + here.pair) * 2 * lanes : own;
         product.start_pixel = is_first ? 0 : 2 * lanes;
         // Products store their results if these are whole vectors without further stages.
         const bool stores = here.is_last && is_simple && work.lanes % lanes == 0;
-        product.others = stores && others != nullptr ? others + here.offset : nullptr;
+        product.others = stores && others != nullptr ? others + here.offset * element : nullptr;
         product.clips = here.is_last && clips && (stores || others == nullptr);
         work.stages = stages + (product.clips ? 1 : 0);
         work.stage_count = static_cast<int>(stages_end - work.stages);
-        product.results = stores ? call.result + here.offset : own;
+        product.results = stores ? work.result : own;
         product.result_pixel = stores ? result_.pixel : 2 * lanes;
         product.result_half = stores ? result_.chunk : lanes;
+        product.expected.rows = 0;
         if (const Place next = place(index + 1); index + 1 < total && next.is_last) {
-            product.expected = {call.result + next.offset,
-                                others == nullptr ? nullptr : others + next.offset, result_.pixel,
-                                result_.chunk, next.rows};
-        } else {
-            product.expected.rows = 0;
+            const auto at = [&](const std::byte *from) {
+                return reinterpret_cast<const char *>(from + next.offset * element);
+            };
+            product.expected = {at(call.result), others == nullptr ? nullptr : at(others),
+                                result_.pixel * element, result_.chunk * element, next.rows};
         }
-        kernels_->multiply[product.pixel_stride != lanes][work.lanes > lanes](product);
+        const auto &kernels = stores ? kernels_->store : kernels_->multiply;
+        const bool is_strided = o.halves.source || product.pixel_stride != lanes;
+        kernels[is_strided][work.lanes > lanes](product);
         if (here.is_last && !stores) kernels_->finish(work);
     }
 }
@@ -405,7 +431,7 @@ void Conv1x1::execute(const std::vector<void *> &data, void *scratchpad) const {
                     static_cast<const float *>(data[1]),
                     bias,
                     factors,
-                    static_cast<float *>(data[2]),
+                    static_cast<std::byte *>(data[2]),
                     stages.data()};
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {

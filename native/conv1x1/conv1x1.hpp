@@ -22,6 +22,7 @@ struct Conv1x1Options {
     bool channels_last;         // otherwise channels in blocks of one vector
     bool has_bias;
     bool has_factor;
+    HalfSides halves;  // products are of pairs of bfloat16 if the source is
     int threads;
     std::string isa;  // one of kernel_isas(lanes); "" for the best
 };
@@ -32,7 +33,9 @@ constexpr int kConv1x1Factor = DNNL_ARG_SRC_1;
 class Conv1x1 : public Kernel {
   public:
     // The first `between` post-ops are applied to the source, after the factor, and have no
-    // operands. Throws std::invalid_argument if the kernels do not support the operation.
+    // operands. Sources of bfloat16 have whole pairs of channels, which are last, and neither
+    // factors, groups nor post-ops of their own. Throws std::invalid_argument if the kernels do not
+    // support the operation.
     Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t between);
 
     std::string impl() const override { return "conv1x1:" + options_.isa; }
@@ -59,6 +62,8 @@ class Conv1x1 : public Kernel {
         return scales_pixels || is_strided() || !before_.empty();
     }
     bool is_strided() const { return options_.down > 1 || options_.across > 1; }
+    // Channels of an element of products, which has the size of a float32.
+    std::int64_t channels_each() const { return options_.halves.source ? 2 : 1; }
     std::int64_t source_offset(std::int64_t pixel) const;
     const float *source_of(const Call &call, const Item &item) const;
     void gather(const Call &call, const Item &item, float *gathered) const;
@@ -68,8 +73,9 @@ class Conv1x1 : public Kernel {
 
     Conv1x1Options options_;
     const Conv1x1Kernels *kernels_;
-    std::int64_t height_, width_, pixels_;              // of the result
-    std::int64_t channels_, outputs_, chunks_, pairs_;  // of a group; and their vectors
+    std::int64_t height_, width_, pixels_;  // of the result
+    // Of a group: elements of channels, outputs, and their vectors.
+    std::int64_t channels_, outputs_, chunks_, pairs_;
     std::int64_t bands_, splits_;  // of the pixels of an image, and of the pairs of a group
     bool scales_weights_;          // by the factors, because they are fewer than pixels
     std::int64_t rows_;            // pixels of one product

@@ -28,18 +28,24 @@ struct FinishPixels : ResultPixels {
 };
 
 struct Conv1x1Kernels {
-    int lanes;      // elements of a vector
-    int row_count;  // pixels of one matrix product
-    void (*scale)(const ScaleVectors &vectors);
-    // By whether pixels have any stride, and whether both vectors of a pair are computed.
+    int lanes;                                   // elements of a vector
+    int row_count;                               // pixels of one matrix product
+    void (*scale)(const ScaleVectors &vectors);  // null for bfloat16
+    // By whether pixels have any stride, and whether both vectors of a pair are computed; sums are
+    // float32. Pixels of bfloat16 always have strides.
     void (*multiply[2][2])(const ExpandProduct &product);
+    // The same; results have their type.
+    void (*store[2][2])(const ExpandProduct &product);
     void (*finish)(const FinishPixels &pixels);
 };
 
 const Conv1x1Kernels &portable_conv1x1_kernels(int lanes);
+// Those that multiply pairs of bfloat16; with `half`, results are bfloat16, too.
+const Conv1x1Kernels &portable_conv1x1_pair_kernels(int lanes, bool half);
 #ifdef STRIDEWISE_AVX2
 const Conv1x1Kernels &avx2_conv1x1_kernels();
 const Conv1x1Kernels &avx512_conv1x1_kernels();
+const Conv1x1Kernels &avx512_bf16_conv1x1_pair_kernels(bool half);
 #endif
 
 }  // namespace stridewise

@@ -80,7 +80,25 @@ constexpr Conv1x1Kernels kConv1x1Kernels{
     Scaling<N>::run,
     {{Expansion<N, Rows, false, 1>::run, Expansion<N, Rows, false>::run},
      {Expansion<N, Rows, false, 1, true>::run, Expansion<N, Rows, false, 2, true>::run}},
+    {{Expansion<N, Rows, false, 1>::run, Expansion<N, Rows, false>::run},
+     {Expansion<N, Rows, false, 1, true>::run, Expansion<N, Rows, false, 2, true>::run}},
     Finish<N, float>::run};
+
+template <int N, int Rows, class T>
+constexpr Conv1x1Kernels kConv1x1PairKernels{
+    N,
+    Rows,
+    nullptr,
+    {{nullptr, nullptr},
+     {Expansion<N, Rows, true, 1, true>::run, Expansion<N, Rows, true, 2, true>::run}},
+    {{nullptr, nullptr},
+     {Expansion<N, Rows, true, 1, true, T>::run, Expansion<N, Rows, true, 2, true, T>::run}},
+    Finish<N, T>::run};
+
+template <int N, int Rows>
+const Conv1x1Kernels &conv1x1_pair_kernels(bool half) {
+    return half ? kConv1x1PairKernels<N, Rows, Bfloat16> : kConv1x1PairKernels<N, Rows, float>;
+}
 
 }  // namespace
 }  // namespace stridewise

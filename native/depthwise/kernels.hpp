@@ -73,11 +73,11 @@ struct DepthwiseCorrelation {
 
 // Results that are prefetched before they are written, and what is added to them.
 struct ExpectedResults {
-    const float *results;
-    const float *others;  // of the same strides; may be null
-    std::int64_t pixel;   // elements from one pixel to the next
-    std::int64_t half;    // elements from the first vector to the second one
-    std::int64_t rows;    // pixels; 0 for none
+    const char *results;
+    const char *others;  // with the same strides; may be null
+    std::int64_t pixel;  // bytes from one pixel to the next
+    std::int64_t half;   // bytes from the first vector to the second one
+    std::int64_t rows;   // pixels; 0 for none
 };
 
 // A product of the 1x1 convolution: some pixels x a pair of vectors of outputs. Elements are
@@ -90,12 +90,12 @@ struct ExpandProduct {
     const float *weights;       // [channel][2 * lane]
     const float *start;         // [2 * lane]: the bias, or earlier sums of the first pixel
     std::int64_t start_pixel;   // elements from these of one pixel to the next; 0 for a bias
-    float *results;             // of the first vector
+    void *results;              // of the first vector, of the type of the kernel's results
     std::int64_t result_pixel;  // elements from one result to the next
     std::int64_t result_half;   // elements from the first vector to the second one
     std::int64_t rows;          // pixels
     bool fetches;               // whether pixels are fetched before they are read
-    const float *others;        // to add, of the strides of the results; may be null
+    const void *others;         // to add, of the type and strides of results; may be null
     bool clips;                 // to the bounds
     float low, high;
     const float *next;         // weights to prefetch meanwhile

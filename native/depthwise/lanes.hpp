@@ -408,7 +408,8 @@ struct Gather {
 
 // Matrix products of up to `Most` pixels over all channels, or pairs of channels. With a `Width` of
 // 1 only the first vector of each pair is computed. Pixels are one vector apart, or `Strided`.
-template <int N, int Most, bool InPairs, int Width = 2, bool Strided = false>
+// Results are of type T.
+template <int N, int Most, bool InPairs, int Width = 2, bool Strided = false, class T = float>
 struct Expansion {
     using L = Lanes<N>;
     using V = typename L::V;
@@ -509,7 +510,8 @@ struct Expansion {
         if (product.others != nullptr) {
 #pragma GCC unroll 16
             for (int row = 0; row < Most; ++row) {
-                const float *others = product.others + row * product.result_pixel;
+                const T *others =
+                    static_cast<const T *>(product.others) + row * product.result_pixel;
                 for (int i = 0; i < Width; ++i) {
                     sums[row][i] += L::load(others + i * product.result_half);
                 }
@@ -527,7 +529,7 @@ struct Expansion {
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
             for (int i = 0; i < Width; ++i) {
-                float *to = product.results + row * product.result_pixel;
+                T *to = static_cast<T *>(product.results) + row * product.result_pixel;
                 L::store(to + i * product.result_half, sums[row][i]);
             }
         }
@@ -537,7 +539,7 @@ struct Expansion {
         if (product.rows == Most) {
             multiply(product);
         } else if constexpr (Most > 1) {
-            Expansion<N, Most - 1, InPairs, Width, Strided>::run(product);
+            Expansion<N, Most - 1, InPairs, Width, Strided, T>::run(product);
         }
     }
 };

@@ -1,4 +1,5 @@
 #include "batch_norm/lanes.hpp"
+#include "conv1x1/lanes.hpp"
 #include "depthwise/lanes.hpp"
 #include "isa/avx512.hpp"
 #include "pointwise/convert.hpp"
@@ -53,6 +54,10 @@ const WinogradKernels *avx512_bf16_pair_kernels(const WinogradTile &tile, bool i
 
 const DepthwiseKernels &avx512_bf16_depthwise_kernels(const DepthwiseAxis &axis, bool is_half) {
     return depthwise_kernels_to<16, 14, Bfloat16>(axis, is_half);
+}
+
+const Conv1x1Kernels &avx512_bf16_conv1x1_pair_kernels(bool half) {
+    return conv1x1_pair_kernels<16, 14>(half);
 }
 
 const NormKernels &avx512_bf16_norm_kernels(const NormKind &kind) {

@@ -72,6 +72,10 @@ const Conv1x1Kernels &portable_conv1x1_kernels(int lanes) {
     return lanes == 16 ? kConv1x1Kernels<16, 2> : kConv1x1Kernels<8, 3>;
 }
 
+const Conv1x1Kernels &portable_conv1x1_pair_kernels(int lanes, bool half) {
+    return lanes == 16 ? conv1x1_pair_kernels<16, 2>(half) : conv1x1_pair_kernels<8, 3>(half);
+}
+
 const RecurrentKernels &portable_recurrent_kernels(int lanes) {
     return lanes == 16 ? kRecurrentKernels<16, 4> : kRecurrentKernels<8, 8>;
 }

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stridewise as sw
+from stridewise.dtypes import dtype_of
 from stridewise.formats import algebra
 from stridewise.graph import Graph
 from stridewise.ops import evaluate
 
 from .graphs import Net, error, inputs_of
-from .winograd_layers import CORE, F32, KERNELS, KINDS, Array, format_of, stored
+from .winograd_layers import CORE, F32, HALF_KERNELS, KERNELS, KINDS, Array, format_of, stored
 
 CLIP = ("eltwise", "clip", -1.0, 1.5)
 SWISH = ("eltwise", "swish", 1.0, 0.0)
@@ -87,11 +88,18 @@ class Case:
             y = known(y) if known else OPERATIONS[post[-1]](y, next(operands))
         return y
 
-    def found(self, kind: str, kernel: tuple[int, str], threads: int = 2) -> Array:
+    def found(
+        self,
+        kind: str,
+        kernel: tuple[int, str],
+        threads: int = 2,
+        dtypes: tuple[str, str] = ("f32", "f32"),
+    ) -> Array:
         layer, (lanes, isa) = self.layer, kernel
         fmt = format_of(kind, lanes)
         tag = "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
-        src, dst = (CORE.MemoryDesc(dims, "f32", tag) for dims in (layer.src, layer.dst))
+        shapes = zip((layer.src, layer.dst), dtypes, strict=True)
+        src, dst = (CORE.MemoryDesc(dims, dtype, tag) for dims, dtype in shapes)
         posts = [
             ("sum", 1.0) if post == ("sum",) else (*post, dst) if post[0] == "binary" else post
             for post in (*layer.before, *layer.after)
@@ -106,8 +114,10 @@ class Case:
         dims = op.arg_desc(CORE.ARG_WEIGHTS).dims
         given = CORE.MemoryDesc(dims, "f32", "abcde"[: len(dims)])
         CORE.prepack_into(self.w.reshape(dims), given, op.arg_desc(CORE.ARG_WEIGHTS), weights, 0, 1)
-        inputs = [stored(item, fmt) for item in (self.x, self.factor, *self.operands)]
-        result = np.full(dst.nbytes // 4, np.nan, F32)
+        inputs = [stored(self.x, fmt, dtypes[0]), stored(self.factor, fmt)]
+        inputs += [stored(item, fmt, dtypes[1]) for item in self.operands]
+        numbers = dtype_of(dtypes[1]).numpy
+        result = np.full(dst.nbytes // numbers.itemsize, np.nan, numbers)
         nbytes = [item.nbytes for item in inputs]
         program = CORE.Program(
             op.scratchpad_nbytes, [weights, self.bias], nbytes, [result.nbytes], threads
@@ -279,6 +289,88 @@ def test_what_cannot_be_is_refused(arguments, message):
     dst = CORE.MemoryDesc(given_.pop("dst", (1, 8, 4, 4)), "f32", "acdb")
     with pytest.raises(ValueError, match=message):
         CORE.Conv1x1(src, dst, True, False, given_.pop("posts"), **given_)
+
+
+# --- bfloat16 -------------------------------------------------------------------------------------
+
+PAIRS = [kernel for kernel in HALF_KERNELS if kernel[1] in ("avx512_bf16", "portable")]
+
+
+def rounded(array: Array) -> Array:
+    return array.astype(dtype_of("bf16").numpy).astype(F32)
+
+
+def check_pairs(layer: Layer, kernel: tuple[int, str], result: str, threads: int = 2) -> None:
+    case = Case(layer)
+    case.x, case.w = rounded(case.x), rounded(case.w)
+    case.operands = [rounded(item) for item in case.operands] if result == "bf16" else case.operands
+    found = case.found("channels-last", kernel, threads, ("bf16", result)).astype(float)
+    wanted = case.wanted()
+    size = np.abs(wanted).max()
+    # Functions before a result of 16 bits have 14 bits, and results have 9.
+    step = 2.0**-8 if result == "bf16" else 0.0
+    inner = 1e-4 if SWISH in layer.after else 2**-22 * layer.channels**0.5
+    assert (np.abs(found - wanted) <= step * np.abs(wanted) + inner * size).all()
+
+
+HALF_LAYERS = {
+    "one pair": Layer(channels=2, outputs=1),
+    "tails": Layer(channels=70, outputs=61, height=9, width=7, after=(SWISH,)),
+    "whole vectors": Layer(2, 64, 96, 14, 14, after=(("sum",), CLIP)),
+    "operands": Layer(channels=96, outputs=48, after=(("binary", "add"), CLIP)),
+    "more operands": Layer(channels=34, outputs=64, after=(("binary", "mul"), ("sum",))),
+    "depths": Layer(2, 2202, 70, 7, 5, after=(("sum",), CLIP)),
+    "few pixels": Layer(1, 4096, 64, 7, 7, after=(("binary", "add"), CLIP)),
+    "strides": Layer(2, 40, 72, 15, 12, strides=(2, 2), after=(("sum",), CLIP)),
+    "one pixel": Layer(channels=40, outputs=96, height=1, width=1),
+    "vector between pixels": Layer(channels=32, outputs=64, has_bias=False),
+}
+
+
+@pytest.mark.parametrize("result", ["bf16", "f32"])
+@pytest.mark.parametrize("kernel", PAIRS, ids=str)
+@pytest.mark.parametrize("name", HALF_LAYERS)
+def test_pairs_of_bfloat16(name, kernel, result):
+    check_pairs(HALF_LAYERS[name], kernel, result)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.builds(
+        Layer,
+        images=st.integers(1, 3),
+        channels=st.integers(1, 70).map(lambda pairs: 2 * pairs),
+        outputs=st.integers(1, 100),
+        height=st.integers(1, 16),
+        width=st.integers(1, 16),
+        strides=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        has_bias=st.booleans(),
+        after=st.lists(_POSTS, max_size=3, unique=True).map(tuple),
+    ),
+    st.sampled_from(PAIRS),
+    st.sampled_from(["bf16", "f32"]),
+    st.integers(1, 3),
+)
+def test_any_pairs(layer, kernel, result, threads):
+    check_pairs(layer, kernel, result, threads)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "changes"),
+    [
+        (("f32", "bf16"), {}),
+        (("bf16", "bf16"), {"channels": 9}),
+        (("bf16", "bf16"), {"has_factor": True}),
+        (("bf16", "bf16"), {"groups": 2}),
+        (("bf16", "bf16"), {"before": (CLIP,)}),
+    ],
+    ids=str,
+)
+def test_what_is_not_multiplied_in_pairs(dtypes, changes):
+    with pytest.raises(ValueError, match="conv1x1: expected"):
+        Case(Layer(**changes)).found("channels-last", (16, "portable"), dtypes=dtypes)
+    with pytest.raises(ValueError, match="channels, last"):
+        Case(Layer(channels=16)).found("blocked", (16, "portable"), dtypes=("bf16", "bf16"))
 
 
 # --- plans ----------------------------------------------------------------------------------------

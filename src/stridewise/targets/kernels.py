@@ -181,11 +181,18 @@ class KernelSpec:
         of another one. For a small kernel this takes longer than its work on one thread. Packed
         weights do not move between cores.
         """
+        return (
+            self.flops <= SMALL_FLOPS
+            and self.nbytes <= SMALL_NBYTES
+            and self._packed_nbytes <= SMALL_WEIGHTS
+        )
+
+    @property
+    def _packed_nbytes(self) -> int:
+        """Bytes of weights in an order of the kernel's own."""
         weights = self.memory("weights")
-        if weights is not None and weights.nbytes > SMALL_WEIGHTS:
-            if weights.tag == "any" or not weights.tag.isalpha():
-                return False
-        return self.flops <= SMALL_FLOPS and self.nbytes <= SMALL_NBYTES
+        is_packed = weights is not None and (weights.tag == "any" or not weights.tag.isalpha())
+        return weights.nbytes if weights is not None and is_packed else 0
 
     def __str__(self) -> str:
         memories = " ".join(f"{role}={memory}" for role, memory in self.memories)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import cast
 
 from stridewise.classes import dataclass
 from stridewise.formats import Format
@@ -39,7 +40,7 @@ from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import block_lanes, memory_of
 from stridewise.targets.onednn.post_ops import Fused, fused, input_formats, unknown_post_op
 
-__all__ = ["FAMILY", "KIND", "conv1x1_options", "of_inner_product"]
+__all__ = ["FAMILY", "KIND", "conv1x1_options", "in_pairs", "of_inner_product"]
 
 KIND = "conv1x1"
 """The kind of these kernels in a :class:`KernelSpec`."""
@@ -200,6 +201,23 @@ def _params(
     between: int, lanes: int, strides: tuple[int, ...]
 ) -> tuple[tuple[str, int | tuple[int, ...]], ...]:
     return (("between", between), ("lanes", lanes), ("strides", strides))
+
+
+def in_pairs(spec: KernelSpec) -> KernelSpec | None:
+    """Return the kernel that multiplies pairs of bfloat16; None if there is none.
+
+    Args:
+        spec: the kernel with float32 products, whose source is of bfloat16.
+    """
+    memories, params = dict(spec.memories), dict(spec.params)
+    source, weights, lanes = memories["src"], memories["weights"], cast("int", params["lanes"])
+    is_plain = "factor" not in memories and params["between"] == 0 and len(weights.dims) == 4
+    if not is_plain or source.tag != "acdb" or source.dims[1] % 2:
+        return None
+    memories["weights"] = MemorySpec(weights.dims, f"AcdB{2 * lanes}a2b", dtype="bf16")
+    return replace(
+        spec, memories=tuple(memories.items()), params=(*spec.params, ("products", "bf16"))
+    )
 
 
 def of_inner_product(option: KernelOption, lanes: int) -> KernelOption | None:

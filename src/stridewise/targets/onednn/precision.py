@@ -27,7 +27,7 @@ from stridewise.targets.kernels import (
     MemorySpec,
     PostOpSpec,
 )
-from stridewise.targets.onednn import depthwise, winograd
+from stridewise.targets.onednn import conv1x1, depthwise, winograd
 from stridewise.targets.onednn.context_view import ContextView
 
 __all__ = [
@@ -66,7 +66,14 @@ _OF_ONE_TYPE = frozenset(
 """Kinds of the core's kernels whose images all have one type."""
 
 _MIXED = _LIGHT | {
-    *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "strided_winograd"),
+    *(
+        "conv1x1",
+        "depthwise",
+        "expand_depthwise",
+        "fitted_winograd",
+        "narrow_groups",
+        "strided_winograd",
+    ),
     "winograd",
 }
 """Kinds of the core's kernels whose results may have another type than their operands."""
@@ -317,11 +324,17 @@ def _is_exact(option: KernelOption, context: KernelContext) -> bool:
     return not any(context.value(name).exact for name in rounded)
 
 
+_IN_PAIRS = {conv1x1.KIND: conv1x1.in_pairs, depthwise.KIND: depthwise.in_pairs}
+"""By kind, the kernel that multiplies in bfloat16; of other kinds, those of Winograd have one."""
+
+_PAIRS_ONLY = frozenset({conv1x1.KIND})
+"""Kinds of the core's kernels that have no float32 products of bfloat16 tensors."""
+
+
 def _multiplying_pairs(option: KernelOption) -> Iterator[KernelOption]:
     """Yield the option whose kernel multiplies in bfloat16, too, where there is one."""
     (call,) = option.calls
-    kind = call.spec.kind
-    spec = depthwise.in_pairs(call.spec) if kind == depthwise.KIND else winograd.in_pairs(call.spec)
+    spec = _IN_PAIRS.get(call.spec.kind, winograd.in_pairs)(call.spec)
     if spec is not None:
         calls = (replace(call, spec=spec),)
         yield replace(option, algorithm=f"{option.algorithm} products", calls=calls)
@@ -358,15 +371,21 @@ def _of_bfloat16(
         if not _fills(option.fill) or not all(native):
             continue
         half = replace(_typed(option, context, BF16, BF16), algorithm=f"{option.algorithm}, bf16")
-        yield half
-        if len(option.calls) != 1:
+        has_one = len(option.calls) == 1
+        kind = option.calls[0].spec.kind if has_one else ""
+        if kind not in _PAIRS_ONLY:
+            yield half
+        if not has_one:
             continue
         if has_products:
             yield from _multiplying_pairs(half)
-        kind = option.calls[0].spec.kind
         if kind in _WIDENING:
             typed = _typed(option, context, BF16, F32)
-            yield replace(typed, algorithm=f"{option.algorithm}, bf16 to f32")
+            wide = replace(typed, algorithm=f"{option.algorithm}, bf16 to f32")
+            if kind not in _PAIRS_ONLY:
+                yield wide
+            elif has_products:
+                yield from _multiplying_pairs(wide)
         if kind in _LIGHT:
             typed = _typed(option, context, F32, BF16)
             yield replace(typed, algorithm=f"{option.algorithm}, f32 to bf16")

@@ -181,6 +181,18 @@ def test_a_permitted_caller_enters_regions_itself() -> None:
     assert lines == ["True 0", "True True"]
 
 
+def test_runs_share_the_workers_of_pytorch_that_is_imported_later() -> None:
+    lines = said(CALLERS.replace("core.permit_callers()", "import sys, types") + """
+    print(is_right(), core.team_count())
+    sys.modules["torch"] = types.ModuleType("torch")
+    sys.modules["torch"].Tensor = type("Tensor", (), {})
+    is_right()
+    time.sleep(2)  # teams end after a while
+    print(is_right(), core.team_count())
+    """, OMP_NUM_THREADS="2")  # fmt: skip
+    assert lines == ["True 1", "True 0"]
+
+
 def test_one_caller_at_a_time_enters_regions_itself() -> None:
     """Models of other threads run on teams. When a caller's thread ends, another may take over."""
     lines = said(CALLERS + """

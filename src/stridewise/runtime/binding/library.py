@@ -25,7 +25,7 @@ from stridewise.classes import dataclass
 from stridewise.errors import LibraryError
 from stridewise.interrupts import Deferred
 
-__all__ = ["LibraryInfo", "library_info", "load_core"]
+__all__ = ["LibraryInfo", "library_info", "load_core", "share_workers"]
 
 ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
 _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
@@ -98,9 +98,14 @@ def load_core() -> ModuleType:
     '3'
     """
     core = _load()[0]
+    share_workers()
+    return core
+
+
+def share_workers() -> None:
+    """Let runs use the workers of PyTorch, if it has been imported since the last call."""
     if "torch" in sys.modules:
         _permit_callers()
-    return core
 
 
 def library_info() -> LibraryInfo:

@@ -17,6 +17,7 @@ from stridewise.graph import Constant, Graph, Value
 from stridewise.ops.geometry import storage_shape
 from stridewise.planner.split import Split
 from stridewise.program import KernelStep, Program, Written, reorder_label
+from stridewise.runtime.binding.library import share_workers
 from stridewise.runtime.binding.program import NativeProgram
 from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.arrays import empty
@@ -420,6 +421,7 @@ class CompiledModel(Model):
 
     def _execute(self, arrays: Sequence[Array]) -> list[Array]:
         outputs = self._allocate()
+        share_workers()
         try:
             self._run(arrays, outputs)
         except StridewiseError:

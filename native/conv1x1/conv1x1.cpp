@@ -298,6 +298,28 @@ struct Conv1x1::Place {
     bool is_last;
 };
 
+// What products compute in registers, where it is free: a sum and a clip.
+struct Conv1x1::Ending {
+    const std::byte *others;  // to add; or null
+    bool clips;
+    float low, high;
+    bool is_whole;  // whether there are no further stages
+};
+
+Conv1x1::Ending Conv1x1::ending_of(const Stage *stage, const Stage *end) {
+    Ending found{};
+    if (stage < end && (stage->op == StageOp::sum || stage->op == StageOp::add)) {
+        found.others = static_cast<const std::byte *>(stage++->operand);
+    }
+    found.clips = stage < end && stage->op == StageOp::clip;
+    if (found.clips) {
+        found.low = stage->alpha;
+        found.high = stage++->beta;
+    }
+    found.is_whole = stage == end;
+    return found;
+}
+
 // `weights` are those of the item. `is_gathered` if its pixels have been copied already.
 void Conv1x1::compute(const Call &call, const Item &item, const float *weights, bool is_gathered,
                       float *scratch) const {
@@ -321,19 +343,11 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights, 
     work.pixel = result_.pixel;
     work.half = result_.chunk;
     work.blocked = !o.channels_last;
-    // A sum and a clip are computed in registers, which is free there.
     const Stage *stages = call.stages, *stages_end = stages + stages_.size();
-    const Stage *clip = stages;
-    const std::byte *others = nullptr;
-    if (clip < stages_end && (clip->op == StageOp::sum || clip->op == StageOp::add)) {
-        others = static_cast<const std::byte *>(clip++->operand);
-    }
-    const bool clips = clip < stages_end && clip->op == StageOp::clip;
-    if (clips) {
-        product.low = clip->alpha;
-        product.high = clip->beta;
-    }
-    const bool is_simple = clip + (clips ? 1 : 0) == stages_end;
+    const Ending ending = ending_of(stages, stages_end);
+    const std::byte *others = ending.others;
+    product.low = ending.low;
+    product.high = ending.high;
     // Results of all outputs of a pixel are neighbors with channels last. If all weights of the
     // item stay in the nearest cache, they are written one after the other.
     const std::int64_t pairs = item.pair_end - item.pair;
@@ -375,9 +389,9 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights, 
         product.start = is_first ? call.bias + (item.group * pairs_ + here.pair) * 2 * lanes : own;
         product.start_pixel = is_first ? 0 : 2 * lanes;
         // Products store their results if these are whole vectors without further stages.
-        const bool stores = here.is_last && is_simple && work.lanes % lanes == 0;
+        const bool stores = here.is_last && ending.is_whole && work.lanes % lanes == 0;
         product.others = stores && others != nullptr ? others + here.offset * element : nullptr;
-        product.clips = here.is_last && clips && (stores || others == nullptr);
+        product.clips = here.is_last && ending.clips && (stores || others == nullptr);
         work.stages = stages + (product.clips ? 1 : 0);
         work.stage_count = static_cast<int>(stages_end - work.stages);
         product.results = stores ? work.result : own;

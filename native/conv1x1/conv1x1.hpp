@@ -46,6 +46,7 @@ class Conv1x1 : public Kernel {
   private:
     struct Call;
     struct Place;
+    struct Ending;
     // The pixels and the pairs of vectors of results of a group that are one item of work.
     struct Item {
         std::int64_t image, group, pixel, pixel_end, pair, pair_end;
@@ -53,6 +54,7 @@ class Conv1x1 : public Kernel {
 
     void plan_stages(const PostOps &post_ops, std::size_t between);
     std::int64_t product_rows() const;
+    static Ending ending_of(const Stage *stage, const Stage *end);
     void plan_items();
     std::int64_t item_count() const { return options_.images * options_.groups * bands_ * splits_; }
     Item item(std::int64_t index) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "conv1x1/kernels.hpp"
+#include "depthwise/expansion.hpp"
 #include "depthwise/lanes.hpp"
 
 namespace stridewise {

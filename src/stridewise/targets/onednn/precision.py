@@ -66,15 +66,8 @@ _OF_ONE_TYPE = frozenset(
 """Kinds of the core's kernels whose images all have one type."""
 
 _MIXED = _LIGHT | {
-    *(
-        "conv1x1",
-        "depthwise",
-        "expand_depthwise",
-        "fitted_winograd",
-        "narrow_groups",
-        "strided_winograd",
-    ),
-    "winograd",
+    *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "strided_winograd"),
+    *("conv1x1", "winograd"),
 }
 """Kinds of the core's kernels whose results may have another type than their operands."""
 

@@ -212,6 +212,15 @@ def test_general_implementations_are_named_only_if_samples_say_so(size: float, l
         assert rate.implementation.startswith("brg") == (loss <= 0.9)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_few_samples_of_implementations_without_a_usual_order_name_none(count: int):
+    """Two transposed convolutions do not tell which implementation is fast for another size."""
+    text = "conv:any+brgconv_strided:x 0.0, brg_conv:x+brgconv_strided:x 0.1"
+    known = [Sample(Traits("k", "f", "a", (float(i),)), 0.0, text) for i in range(count)]
+    (rate,) = predicted(known, [Traits("k", "f", "a", (9.0,))])
+    assert rate.implementation == ("conv:any+brgconv_strided:x" if count >= 3 else "")
+
+
 @given(st.text(), samples())
 def test_any_text_of_implementations_is_read(text: str, known: list[Sample]):
     odd = [Sample(s.traits, s.ratio, text) for s in known]

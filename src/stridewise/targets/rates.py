@@ -139,6 +139,10 @@ _USUAL = ("brgconv_1x1", "brgconv", "jit_1x1", "jit_dw", "brdgmm_dw", "jit_int8"
 """Implementations of convolutions that the library has for few shapes come before those that it has
 for more of them: the general ones are rarely much faster, and may take twice as long; ``jit_int8``
 takes five times as long for 64 channels of 55 x 55 pixels as for 56 x 56 (Zen 5)."""
+_FEWEST = 3
+"""Samples without which none of other implementations is preferred to the library's choice. The one
+that was fastest in two small transposed convolutions took five times as long as the library's choice
+for 1024 channels."""
 _USUAL_LOSS = 0.9
 """The loss that this order lets expect of a later implementation. It counts as much as the nearest
 sample."""
@@ -320,7 +324,8 @@ def _elected(
     The loss is the weighted mean of those of the nearest samples (Nadaraya 1964, Watson 1964). An
     implementation that is fast for some storages, windows or kinds of groups may be a hundred times
     slower for others, or not exist, so samples of others do not count. The library's usual order
-    counts like one more sample. Without any sample, the choice is left to the library.
+    counts like one more sample. Without any sample, or with few of implementations outside of that
+    order, the choice is left to the library.
     """
     own = _class(traits.family, traits.way)
     voters = [
@@ -329,7 +334,7 @@ def _elected(
         if _class(known.families[sample], known.ways[sample]) == own
     ]
     names = dict.fromkeys(name for _, losses in voters for name in losses)
-    if not names:
+    if not names or (len(voters) < _FEWEST and not any(map(_is_usual, names))):
         return ""
     loss = {name: sum(w * losses.get(name, _ABSENT) for w, losses in voters) for name in names}
     nearest_weight = max(weight for weight, _ in voters)

@@ -431,7 +431,9 @@ void Program::execute(const Views &inputs, const Views &outputs, const Watch &wa
     if (lanes_ == 1) return with_threads(threads_, [&] { run_lane(0); });
     in_parallel(lanes_, [&](int lane, int) {
         try {
-            run_lane(lane);
+            // Some of the library's kernels for one thread have barriers, which would wait for the
+            // threads of other lanes.
+            in_region(1, [&](int, int) { run_lane(lane); });
         } catch (...) {
             next = parts_;  // the others stop
             throw;

@@ -93,19 +93,10 @@ auto made_apart(int threads, const Make &make) {
 // none is missing.
 void yield_while(const std::atomic<int> &missing);
 
-// Calls `body(part, parts)` concurrently, once for each of up to `threads` parts, which read and
-// write subnormal numbers as zero. Rethrows the first exception after the parallel region, because
-// no exception may leave it.
+// Calls `body(part, parts)` on each thread of a new parallel region. Rethrows the first exception
+// after the region, because no exception may leave it.
 template <typename Body>
-void in_parallel(int threads, const Body &body) {
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
-    if (threads == 1) {
-        const SubnormalsFlushed flushed;
-        return body(0, 1);
-    }
-    if (!Teams::is_member()) {
-        return with_threads(threads, [&] { in_parallel(threads, body); });
-    }
+void in_region(int threads, const Body &body) {
     struct Region {
         const Body &body;
         std::atomic_flag failed = ATOMIC_FLAG_INIT;
@@ -124,6 +115,21 @@ void in_parallel(int threads, const Body &body) {
     Region region{body};
     GOMP_parallel(&Region::enter, &region, static_cast<unsigned>(threads), 0);
     if (region.error) std::rethrow_exception(region.error);
+}
+
+// Calls `body(part, parts)` concurrently, once for each of up to `threads` parts, which read and
+// write subnormal numbers as zero.
+template <typename Body>
+void in_parallel(int threads, const Body &body) {
+    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    if (threads == 1) {
+        const SubnormalsFlushed flushed;
+        return body(0, 1);
+    }
+    if (!Teams::is_member()) {
+        return with_threads(threads, [&] { in_parallel(threads, body); });
+    }
+    in_region(threads, body);
 }
 
 }  // namespace stridewise

@@ -27,6 +27,7 @@ from stridewise.frontends.torch.aliases import Aliases, beyond_views
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, Part, Partition, partition
 from stridewise.frontends.torch.values import (
+    UnknownExtentError,
     Values,
     constants_of,
     depends_on_data,
@@ -179,7 +180,10 @@ class Region:
             return None  # nothing to compute, which PyTorch does as well
         unset = submodule("torch._subclasses.fake_tensor").unset_fake_temporarily
         with without_collection(), unset(), torch.no_grad(), _on_cpu():
-            values = values_of(self.module, args)
+            try:
+                values = values_of(self.module, args)
+            except UnknownExtentError as error:
+                return self._left(str(error))
             beyond = beyond_views(self.module.graph, values)
             if beyond:
                 return self._left(f"strides that lead out of views: {', '.join(beyond)}")

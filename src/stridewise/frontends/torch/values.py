@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any, cast
 
 from stridewise.frontends.torch.library import submodule, torch
@@ -10,6 +12,7 @@ from stridewise.frontends.torch.library import submodule, torch
 __all__ = [
     "OF_SHAPES",
     "UNSET",
+    "UnknownExtentError",
     "Values",
     "constants_of",
     "depends_on_data",
@@ -25,6 +28,10 @@ __all__ = [
 
 Values = Mapping[Any, Any]
 """By node of a ``torch.fx`` graph: a tensor, a number, a tuple of such, or None."""
+
+
+class UnknownExtentError(Exception):
+    """A number of a graph is not determined by the arguments of a call."""
 
 
 def is_symbolic(value: Any) -> bool:
@@ -48,6 +55,9 @@ def values_of(module: Any, args: Sequence[Any]) -> Values:
     Args:
         module: a ``GraphModule`` of aten operators.
         args: tensors and numbers, one for each placeholder. Only their types count.
+
+    Raises:
+        UnknownExtentError: an extent or a number depends on what no argument tells.
     """
     if not has_symbols(module.graph):
         return {node: node.meta.get("val") for node in module.graph.nodes}
@@ -114,14 +124,30 @@ class _Extents:
         self._known.setdefault(expression, submodule("sympy").sympify(number))
 
     def number(self, traced: Any) -> Any:
-        """Return the number for one that may be symbolic."""
+        """Return the number for one that may be symbolic.
+
+        Raises:
+            UnknownExtentError: it depends on symbols that are in no argument.
+        """
         if not isinstance(traced, _symbolic()):
             return traced
         expression = traced.node.expr
         if expression not in self._numbers:
             found = expression.xreplace(self._known)
+            if found.free_symbols:
+                raise UnknownExtentError(f"no argument tells {expression}")
             self._numbers[expression] = traced.node.pytype(found)
         return self._numbers[expression]
+
+    def _strides(self, value: Any, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the strides of a tensor; those of a dense one where no argument tells them.
+
+        A backward graph may have results with the strides of inputs of the forward graph.
+        """
+        try:
+            return tuple(map(self.number, value.stride()))
+        except UnknownExtentError:
+            return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1][: len(shape)]
 
     def substituted(self, value: Any) -> Any:
         """Return a result of a node with numbers in place of symbols."""
@@ -129,10 +155,9 @@ class _Extents:
             return [self.substituted(item) for item in cast("Sequence[Any]", value)]
         if not isinstance(value, torch.Tensor) or not is_symbolic(value):
             return self.number(value)
-        shape, strides = map(self.number, value.shape), map(self.number, value.stride())
-        return torch.empty_strided(
-            tuple(shape), tuple(strides), dtype=value.dtype, device=value.device
-        )
+        shape = tuple(map(self.number, value.shape))
+        strides = self._strides(value, shape)
+        return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
 
 
 def _symbolic() -> tuple[Any, ...]:

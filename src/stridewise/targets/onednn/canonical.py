@@ -38,7 +38,11 @@ class CanonicalContext(ContextView):
         """Wrap the context of an anchor with a data format."""
         super().__init__(inner)
         node = inner.node
-        self._maps = frozenset((node.inputs[0], *node.outputs, *_operands(node)))
+        images = (node.inputs[0], *node.outputs)
+        self._maps = frozenset((*images, *_operands(node)))
+        self._has_nd = any(
+            inner.value(name).origin is None and not inner.is_constant(name) for name in images
+        )
 
     def value(self, name: str) -> Value:
         """Return a value; feature maps in canonical order, with its Origin."""
@@ -49,9 +53,13 @@ class CanonicalContext(ContextView):
         return dataclasses.replace(value, type=type_, origin=CHANNELS_FIRST[len(type_.shape)])
 
     def formats(self, name: str) -> Mapping[str, Format]:
-        """Return the storage formats of a value by kind; of ND values only the user's order."""
+        """Return the storage formats of a value by kind.
+
+        Where one of the images is ND, all have the user's order alone: kernels take a kind to be
+        the same order of bytes in all of them.
+        """
         value = self.inner.value(name)
-        if name not in self._maps or value.origin is not None:
+        if name not in self._maps or (value.origin is not None and not self._has_nd):
             return self.inner.formats(name)
         users = data_format(self.node, len(value.shape))
         if users is None:

@@ -57,9 +57,13 @@ def image_formats(context: KernelContext, *names: str) -> Iterator[tuple[str, tu
 
 
 def image_memory(context: KernelContext, name: str, fmt: Format) -> MemorySpec:
-    """Return the memory of feature maps in a format; constants are in the user's order."""
+    """Return the memory of feature maps in a format of :func:`image_formats`.
+
+    Constants and images that are not in canonical order have the user's order, which is the order
+    of axes that the node means.
+    """
     value = context.value(name)
-    if context.is_constant(name):
+    if context.is_constant(name) or not _is_canonical(value):
         return plain_memory(value.shape)
     return memory_of(fmt, canonical_shape(value, fmt))
 

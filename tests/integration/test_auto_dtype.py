@@ -164,6 +164,14 @@ def test_sensitivities_do_not_depend_on_where_runs_begin(
 # --- plans ----------------------------------------------------------------------------------------
 
 
+def test_a_budget_whose_square_is_no_number_is_kept() -> None:
+    b = sw.GraphBuilder("small")
+    graph = b.build([b.relu(b.conv2d(b.input("x", (1, 3, 8, 8)), 4, 3))])
+    x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(F32)
+    model = sw.compile(graph, dtype="auto", max_error=1e-300, tune="model", threads=1)
+    np.testing.assert_allclose(model(x), sw.compile(graph, tune="model", threads=1)(x), rtol=1e-4)
+
+
 @pytest.mark.usefixtures("found_once")
 @pytest.mark.parametrize(("name", "max_error"), KEPT)
 def test_the_error_on_other_data_keeps_the_budget(name: str, max_error: float) -> None:

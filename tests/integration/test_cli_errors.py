@@ -163,6 +163,38 @@ def test_an_archive_is_no_input(model: Path, tmp_path: Path) -> None:
     fails(wrong, "one array", "an archive", "numpy.save")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "MODEL", "--random", "--output", "MODEL"),
+        ("run", "MODEL", "--random", "--trace", "MODEL"),
+        ("run", "MODEL", "--input", "x=IMAGE", "--output", "IMAGE"),
+        ("plan", "MODEL", "--save", "MODEL"),
+        ("plan", "MODEL", "--html", "MODEL"),
+        ("plan", "MODEL", "--dot", "MODEL"),
+        ("plan", "MODEL", "--annotated-onnx", "MODEL"),
+        ("report", "MODEL", "--output", "MODEL"),
+        ("quantize", "MODEL", "--calibration", "IMAGE", "--output", "MODEL"),
+        ("quantize", "MODEL", "--calibration", "IMAGE", "--output", "IMAGE"),
+    ],
+    ids=" ".join,
+)
+def test_no_file_is_written_over_one_that_is_read(
+    run: Run, model: Path, image: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path, target_is_directory=True)
+    before = model.read_bytes(), image.read_bytes()
+    paths = {"MODEL": model, "IMAGE": image}
+    given = [paths.get(item, item) for item in arguments]
+    given = [f"x={image}" if item == "x=IMAGE" else item for item in given]
+    fails(run(*given), "another file than that of")
+    last = max(index for index, item in enumerate(given) if isinstance(item, Path))
+    given[last] = link / given[last].name  # the same file by another name
+    fails(run(*given), "another file than that of")
+    assert (model.read_bytes(), image.read_bytes()) == before
+
+
 def test_an_output_that_cannot_be_written(run: Run, model: Path, tmp_path: Path) -> None:
     output = tmp_path / "no" / "out.npz"
     done = run("run", model, "--random", "--tune", "model", "--output", output)

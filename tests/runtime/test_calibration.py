@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sqlite3
 import time
 from contextlib import closing
@@ -202,20 +203,40 @@ def test_of_processes_that_plan_at_once_the_first_decides(
     monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
     keep, first = CalibratedOracle.keep, list[sw.Plan]()
 
-    def keep_later(oracle: CalibratedOracle) -> bool:
+    def keep_later(oracle: CalibratedOracle, *, replaces: bool) -> bool:
         monkeypatch.setattr(CalibratedOracle, "keep", keep)
         cache = CostCache(this_machine(1), folder)
         for kind in cache.sample_kinds():
             faster = (dataclasses.replace(s, ratio=s.ratio - 2.0) for s in stored(cache, kind))
             cache.store_samples({f"other {kind} {s.traits}": s for s in faster})
         first.append(compiled(folder).plan)
-        return keep(oracle)
+        return keep(oracle, replaces=replaces)
 
     monkeypatch.setattr(CalibratedOracle, "keep", keep_later)
     model = compiled(folder)
     works(model)
     assert model.plan.cost_ns == first[0].cost_ns
     assert compiled(folder).plan.cost_ns == first[0].cost_ns
+
+
+@pytest.mark.parametrize("row", ["[]", "[['conv', 1.0]]", "half of it"])
+def test_costs_that_do_not_suffice_for_a_plan_are_decided_again(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
+):
+    """As a file may have them that was damaged, or written by other hands."""
+    folder = copied(calibrated, tmp_path / "cache")
+    monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
+    works(compiled(folder))
+    with closing(sqlite3.connect(next(folder.glob("*.sqlite")))) as file, file:
+        of_plans = "WHERE CAST(spec AS TEXT) LIKE 'auto %'"
+        kept = file.execute(f"SELECT entries FROM costs {of_plans}").fetchall()
+        ((whole,),) = kept
+        half = json.dumps(json.loads(whole)[::2])
+        text = half if row == "half of it" else row.replace("'", '"')
+        file.execute(f"UPDATE costs SET entries = ? {of_plans}", (text,))
+    first = compiled(folder, store_limit=0)
+    works(first)
+    assert sw.plan(network(), threads=1, cache_dir=folder).cost_ns == first.plan.cost_ns
 
 
 def test_a_calibration_decides_again(

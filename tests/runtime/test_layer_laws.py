@@ -79,3 +79,46 @@ def test_a_convolution_of_no_channels_is_its_bias():
     weights, bias = np.zeros((3, 0, 3, 3), np.float32), np.arange(3, dtype=np.float32)
     graph = b.build([b.op("conv", [x, b.constant(weights), b.constant(bias)])])
     agrees(graph, np.zeros((2, 0, 5, 5), np.float32))
+
+
+PRODUCERS = ("conv", "max_pool", "group_norm", "scale_shift", "lrn", "relu")
+CONSUMERS = ("batch_norm", "group_norm", "lrn", "channel_shuffle", "avg_pool", "conv")
+
+
+def _layer(b: sw.GraphBuilder, op: str, x: str) -> str:
+    """Add an operator that keeps the shape of an image of an even number of channels."""
+    shape = b.type(x).shape
+    channels, rank = shape[1], len(shape) - 2
+    rng = np.random.default_rng(channels)
+    rows = [b.constant(1 + rng.random(channels, np.float32)) for _ in range(4)]
+    ones, threes = (1,) * rank, (3,) * rank
+    match op:
+        case "conv":
+            weights = b.constant(rng.normal(size=(channels, channels, *threes)).astype(np.float32))
+            return b.op("conv", [x, weights], {"pads": ones * 2})
+        case "max_pool" | "avg_pool":
+            return b.op(op, [x], {"kernel": threes, "pads": ones * 2})
+        case "group_norm":
+            return b.op(op, [x, *rows[:2]], {"groups": 2})
+        case "lrn":
+            return b.op(op, [x], {"size": 3})
+        case "channel_shuffle":
+            return b.op(op, [x], {"groups": 2})
+        case "relu":
+            return b.op(op, [x])
+        case _:
+            return b.op("scale_shift", [x, *rows[:2]])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_layers_of_transposed_images(data):
+    """Whatever axes change places between layers that give their channels a meaning."""
+    shape = data.draw(st.sampled_from([(2, 6, 4), (2, 6, 4, 8), (2, 4, 6, 8, 2)]))
+    perm = tuple(data.draw(st.permutations(range(len(shape)))))
+    b = sw.GraphBuilder("turned")
+    y = _layer(b, data.draw(st.sampled_from(PRODUCERS)), b.input("x", shape))
+    y = b.op("relu", [y]) if data.draw(st.booleans()) else y
+    y = _layer(b, data.draw(st.sampled_from(CONSUMERS)), b.op("transpose", [y], {"perm": perm}))
+    y = b.op("transpose", [y], {"perm": perm}) if data.draw(st.booleans()) else y
+    agrees(b.build([y]), np.random.default_rng(0).normal(size=shape).astype(np.float32))

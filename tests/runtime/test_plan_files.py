@@ -191,6 +191,15 @@ def test_another_target_is_refused(file: Path) -> None:
         sw.compile(network(), plan=file, threads=THREADS)
 
 
+def test_a_node_too_many_is_refused(file: Path) -> None:
+    document = json.loads(file.read_text(encoding="utf-8"))
+    nodes = document["nodes"]
+    nodes.append(next(node for node in nodes if node["cost_ns"] == 0))
+    file.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(sw.PlanError, match="field 'nodes': expected 9 nodes, found 10"):
+        sw.compile(network(), plan=file, threads=THREADS)
+
+
 def test_another_model_is_refused(file: Path) -> None:
     b = Net(1, 3, 12, 12)
     other = b.build([b.op("relu", [b.x], name="alone")])

@@ -295,6 +295,18 @@ READ_ONLY.flags.writeable = False
             ),
             "quantization: expected one of the axes N, C, H, W, found axis 'Q'",
         ),
+        (
+            lambda: sw.reorder(
+                X, "NCHW", "NHWC", dtype="s8", dst_quantization=sw.Quantization(1.0, 300)
+            ),
+            "quantization: expected zero points from -128 to 127, the range of int8, found 300",
+        ),
+        (
+            lambda: sw.reorder(
+                X.astype("u1"), "NCHW", "NHWC", dtype="f32", src_quantization=sw.Quantization(1, -1)
+            ),
+            "quantization: expected zero points from 0 to 255, the range of uint8, found -1",
+        ),
     ],
 )
 def test_errors_say_what_was_expected_and_what_came(call, message):

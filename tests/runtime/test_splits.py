@@ -13,6 +13,7 @@ import pytest
 import stridewise as sw
 from stridewise.api import batches
 from stridewise.graph import Graph
+from stridewise.planner.questions.restrict import restricted
 from stridewise.planner.split import WHOLE, Split
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.execution.executor import CompiledModel
@@ -61,6 +62,30 @@ def test_parts_give_what_the_whole_gives(split: Split, expected: np.ndarray[Any,
         np.testing.assert_allclose(model(X), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(sw.InputError, match=r"\(6, 9, 12, 10\)"):
         model(X[:2])
+
+
+def test_library_kernels_with_barriers_run_in_any_number_of_parts() -> None:
+    """Lanes compute different numbers of parts, so one lane's barrier must not need the other."""
+
+    def norm(batch: int) -> Graph:
+        b = Net(batch, 1, 3, 3)
+        return b.build([b.op("group_norm", [b.x, b.data(1), b.data(1)], {"groups": 1})])
+
+    plan = sw.plan(norm(1), tune="model", threads=1)
+    (candidates,) = plan.terms.candidates.nodes.values()
+    library = [
+        index
+        for index, candidate in enumerate(candidates)
+        if candidate.option.calls[0].spec.kind == "batch_norm"
+    ]
+    x = np.random.default_rng(0).standard_normal((5, 1, 3, 3)).astype(np.float32)
+    wanted = sw.compile(norm(5), tune="model", threads=1)(x)
+    for index in library:
+        of_library = restricted(plan, "library", {plan.graph.nodes[0].name: (index,)})
+        model = load(lower_plan(replace(of_library, split=Split(5, 2))))
+        for _ in range(20):
+            np.testing.assert_allclose(model(x), wanted, rtol=1e-5, atol=1e-5)
+    assert library
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=str)

@@ -359,6 +359,53 @@ def test_inputs_of_any_strides(view):
     assert gradients[0].stride() == gradients[1].stride()
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # PyTorch reads it
+@pytest.mark.parametrize("function", [lambda x: x.softmax(1), lambda x: x.permute(0, 2, 3, 1)])
+def test_views_of_one_shape_with_other_strides_in_each_call(function):
+    """PyTorch makes the strides symbols, which the backward graph has in results alone."""
+    linear = nn.Linear(2, 5)
+    fast = torch.compile(lambda x: linear(function(x).reshape(-1, 2)), backend="stridewise")
+    for step in (1, 2, 3):
+        base = torch.randn(2, 2 * step, 6, 8, requires_grad=True)
+        wanted = linear(function(base[:, ::step]).reshape(-1, 2))
+        found = fast(base[:, ::step])
+        cotangent = torch.randn_like(wanted)
+        (right,) = torch.autograd.grad(wanted, base, cotangent)
+        (gradient,) = torch.autograd.grad(found, base, cotangent)
+        assert relative(found.detach(), wanted.detach()) <= TOLERANCE
+        assert relative(gradient, right) <= TOLERANCE
+
+
+class _Permuted(nn.Module):
+    def __init__(self, order):
+        super().__init__()
+        self.order = order
+
+    def forward(self, x):
+        return x.permute(self.order)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 3, 2), (0, 3, 2, 1), (0, 2, 1, 3), (2, 1, 0, 3)])
+@pytest.mark.parametrize("layer", ["batch norm", "convolution", "pool"])
+def test_images_whose_axes_change_places(order, layer):
+    x = torch.randn(4, 3, 6, 8)
+    channels = (4, 6, 6, 8)[order[1]]
+    last = {
+        "batch norm": nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU()),
+        "convolution": nn.Conv2d(channels, 4, (3, 1), padding=(1, 0)),
+        "pool": nn.MaxPool2d((2, 1)),
+    }[layer]
+    first = nn.Conv2d(3, 6, 3, padding=1)
+    model = nn.Sequential(first, nn.ReLU(), _Permuted(order), last)
+
+    def train(net, _own):
+        torch.manual_seed(1)
+        result = net(x)
+        (result * torch.randn(result.shape)).sum().backward()
+
+    assert both(model, train) <= TOLERANCE
+
+
 def test_threads_train_at_the_same_time():
     x, labels = images()
     model = Net().eval()

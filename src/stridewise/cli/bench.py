@@ -23,6 +23,7 @@ from rich.table import Table
 
 from stridewise import __version__
 from stridewise.cli.console import OUT, Request, compile_options, streams_option, with_options
+from stridewise.cli.outputs import Command
 from stridewise.cli.run import random_inputs
 from stridewise.errors import InputError
 from stridewise.frontends.registry import WRITER
@@ -298,7 +299,7 @@ def bench_command(
         f"{', '.join(usual)}, if installed.",
     )
 
-    @click.command("bench")
+    @click.command("bench", cls=Command)
     @compile_options
     @streams_option
     @vs

@@ -11,12 +11,13 @@ from rich.table import Table
 
 from stridewise.api import calibration
 from stridewise.cli.console import OUT, measuring
+from stridewise.cli.outputs import Command
 from stridewise.runtime.tuning.calibrate import Calibration
 
 __all__ = ["calibrate"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--threads",
     type=click.IntRange(1, 1024),

@@ -8,11 +8,12 @@ import click
 
 from stridewise.api import models
 from stridewise.cli.console import parse_shapes
+from stridewise.cli.outputs import Command
 
 __all__ = ["capability"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input."

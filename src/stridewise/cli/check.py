@@ -11,16 +11,17 @@ from typing import Any, cast
 import click
 
 from stridewise.cli.console import save_text
+from stridewise.cli.outputs import Command, OutputFile
 from stridewise.errors import InputError
 from stridewise.frontends.torch.library import submodule
 
 __all__ = ["check"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("factory", metavar="FILE.py:FUNCTION")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--html", type=click.Path(path_type=Path), help="Also write a page in HTML.")
+@click.option("--html", type=OutputFile(path_type=Path), help="Also write a page in HTML.")
 def check(factory: str, *, as_json: bool, html: Path | None) -> None:
     """Run a PyTorch model and print where it loses channels-last.
 

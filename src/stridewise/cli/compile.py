@@ -12,6 +12,7 @@ import click
 
 from stridewise.cli.console import Request, compile_options, measuring
 from stridewise.cli.formats import columns
+from stridewise.cli.outputs import Command
 from stridewise.frontends.registry import open_model
 from stridewise.graph import Graph
 from stridewise.job import Job
@@ -89,7 +90,7 @@ def _summary(facts: dict[str, Any]) -> str:
     return columns(rows)
 
 
-@click.command("compile")
+@click.command("compile", cls=Command)
 @compile_options
 @click.option(
     "--passes",
@@ -155,7 +156,7 @@ def compile_(
         click.echo(json.dumps(facts, indent=2) if as_json else _summary(facts))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def passes(as_json: bool) -> None:
     """List the passes over the graph in the order in which they run."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from stridewise.cli.outputs import Command
 from stridewise.planner.documents import files
 from stridewise.planner.documents.diff import diff as compare
 from stridewise.records import encode
@@ -14,7 +15,7 @@ from stridewise.records import encode
 __all__ = ["diff"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from stridewise.cli.console import save_text, with_options
+from stridewise.cli.outputs import OutputFile
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Block, Format, Parameters, algebra, parse
 from stridewise.formats import names as names_of
@@ -285,7 +286,7 @@ def _save_picture(path: Path, asked: _Asked, fmt: Format, shape: tuple[int, ...]
 @_name_options
 @click.option("--shape", metavar="1,32,4,4", help="Extents, in the order of the format's axes.")
 @click.option(
-    "--svg", "picture", type=click.Path(path_type=Path), help="Save a picture of the format."
+    "--svg", "picture", type=OutputFile(path_type=Path), help="Save a picture of the format."
 )
 @_json_option
 def show(asked: _Asked, shape: str | None, picture: Path | None, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import json
 import click
 
 from stridewise import __version__
+from stridewise.cli.outputs import Command
 from stridewise.runtime.binding.library import library_info
 from stridewise.runtime.machine.cpus import cpu_limits
 from stridewise.runtime.machine.machine import this_machine
@@ -15,7 +16,7 @@ from stridewise.runtime.tuning.cost_file import cache_path
 __all__ = ["info"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(as_json: bool) -> None:
     """Show the machine, its threads, libdnnl and the cost cache."""

@@ -19,6 +19,7 @@ from stridewise.cli.console import (
     split_assignments,
     target_option,
 )
+from stridewise.cli.outputs import Command, OutputFile
 from stridewise.planner import Regret, Why
 from stridewise.planning import Plan
 from stridewise.records import finite
@@ -80,7 +81,7 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
         click.echo(found.explain(), nl=False)
 
 
-@click.command()
+@click.command(cls=Command)
 @compile_options
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -91,7 +92,7 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
 )
 @click.option(
     "--annotated-onnx",
-    type=click.Path(path_type=Path),
+    type=OutputFile(path_type=Path),
     metavar="FILE",
     help="Write the plan as an ONNX file for viewers.",
 )
@@ -119,14 +120,16 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
     metavar="N",
     help="With --regret: only the N largest tensors.",
 )
-@click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Write a plan file.")
+@click.option("--save", type=OutputFile(path_type=Path), metavar="FILE", help="Write a plan file.")
 @click.option(
     "--html",
-    type=click.Path(path_type=Path),
+    type=OutputFile(path_type=Path),
     metavar="FILE",
     help="Write the plan as an HTML page.",
 )
-@click.option("--dot", metavar="FILE", help="Write a drawing for Graphviz; - prints it.")
+@click.option(
+    "--dot", type=OutputFile(), metavar="FILE", help="Write a drawing for Graphviz; - prints it."
+)
 def plan(  # noqa: PLR0913 (one parameter an option)
     request: Request,
     *,

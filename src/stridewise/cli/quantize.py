@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from stridewise.cli.console import OUT, SAMPLE_FILES, measuring, parse_shapes
+from stridewise.cli.outputs import Command, OutputFile
 from stridewise.quantization import Quantized
 from stridewise.quantization import quantize as quantized
 from stridewise.quantization.settings import METHODS
@@ -17,7 +18,7 @@ from stridewise.tensor.ranges import Activations
 __all__ = ["quantize"]
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--calibration",
@@ -26,7 +27,7 @@ __all__ = ["quantize"]
     help=SAMPLE_FILES,
 )
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="ONNX file to write."
+    "-o", "--output", required=True, type=OutputFile(path_type=Path), help="ONNX file to write."
 )
 @click.option(
     "--shape",
@@ -110,6 +111,9 @@ def quantize(  # noqa: PLR0913 (one parameter an option)
         return
     OUT.print(_table(found))
     OUT.print(f"{found.summary}; saved to {output}", soft_wrap=True)
+    if max_error is not None and found.error > max_error:
+        message = f"warning: the error is above {max_error:g} although all layers are in float32"
+        click.echo(message, err=True)
 
 
 def _table(found: Quantized) -> Table:

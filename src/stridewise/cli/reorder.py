@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from stridewise.cli.console import output_file
 from stridewise.cli.formats import columns, parse_extents
+from stridewise.cli.outputs import Command
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import InputError, ModelError
 from stridewise.formats import Parameters, parse
@@ -223,7 +224,7 @@ def _lines(report: dict[str, Any]) -> str:
     return columns(rows)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("destination", type=click.Path(path_type=Path))
 @click.option("--from", "src", required=True, metavar="NCHW", help="Format of the array.")

@@ -17,6 +17,7 @@ from stridewise.cli.console import (
     save_text,
     target_option,
 )
+from stridewise.cli.outputs import Command, OutputFile
 from stridewise.cli.run import as_wanted, random_inputs
 from stridewise.frontends.registry import WRITER
 from stridewise.targets.target import NATIVE
@@ -60,13 +61,13 @@ def _page(
     return to_html(model.plan, model.program, profile, others, model.memory)
 
 
-@click.command()
+@click.command(cls=Command)
 @compile_options
 @target_option
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputFile(path_type=Path),
     metavar="FILE",
     help="File to write; default: MODEL.html in the current folder.",
 )

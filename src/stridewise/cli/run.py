@@ -25,6 +25,7 @@ from stridewise.cli.console import (
     streams_option,
     target_option,
 )
+from stridewise.cli.outputs import Command, OutputFile
 from stridewise.errors import InputError, UnknownValueError
 from stridewise.frontends.source import ModelReader
 from stridewise.graph import Graph
@@ -168,7 +169,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-@click.command()
+@click.command(cls=Command)
 @compile_options
 @target_option
 @streams_option
@@ -181,11 +182,11 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for --random inputs."
 )
-@click.option("--output", type=click.Path(path_type=Path), help="Save all outputs as .npz.")
+@click.option("--output", type=OutputFile(path_type=Path), help="Save all outputs as .npz.")
 @click.option("--profile", is_flag=True, help="Also print the time of every step.")
 @click.option(
     "--trace",
-    type=click.Path(path_type=Path),
+    type=OutputFile(path_type=Path),
     metavar="FILE",
     help="Save the time of every step for Perfetto and chrome://tracing.",
 )

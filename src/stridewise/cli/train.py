@@ -22,6 +22,7 @@ from stridewise.cli.console import (
     training_options,
     with_options,
 )
+from stridewise.cli.outputs import Command, OutputFile
 from stridewise.cli.training_data import Data, batches, check_classifier, epoch_steps, read_data
 from stridewise.errors import InputError
 from stridewise.graph import Graph
@@ -171,15 +172,15 @@ _OPTIONS = (
         help="Data on which the accuracy of the trained model is measured.",
     ),
     click.option(
-        "--curve", type=click.Path(path_type=Path), help="Write the losses as an SVG picture."
+        "--curve", type=OutputFile(path_type=Path), help="Write the losses as an SVG picture."
     ),
     click.option(
-        "--output", "-o", type=click.Path(path_type=Path), help="ONNX file for the trained model."
+        "--output", "-o", type=OutputFile(path_type=Path), help="ONNX file for the trained model."
     ),
 )
 
 
-@click.command("train")
+@click.command("train", cls=Command)
 @training_options
 @partial(with_options, _OPTIONS)
 def train(request: Request, **given: Any) -> None:

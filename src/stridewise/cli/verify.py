@@ -7,13 +7,14 @@ import click
 from stridewise.api.verify import Against
 from stridewise.api.verify import verify as verified
 from stridewise.cli.console import Request, compile_options, measuring, plan_warnings
+from stridewise.cli.outputs import Command
 from stridewise.cli.run import given_arrays
 from stridewise.frontends.registry import open_model
 
 __all__ = ["verify"]
 
 
-@click.command()
+@click.command(cls=Command)
 @compile_options
 @click.option(
     "--against",

@@ -141,8 +141,8 @@ for more of them: the general ones are rarely much faster, and may take twice as
 takes five times as long for 64 channels of 55 x 55 pixels as for 56 x 56 (Zen 5)."""
 _FEWEST = 3
 """Samples without which none of other implementations is preferred to the library's choice. The one
-that was fastest in two small transposed convolutions took five times as long as the library's choice
-for 1024 channels."""
+that was fastest in two small transposed convolutions took five times as long as the library's
+choice for 1024 channels."""
 _USUAL_LOSS = 0.9
 """The loss that this order lets expect of a later implementation. It counts as much as the nearest
 sample."""

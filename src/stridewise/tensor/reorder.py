@@ -7,6 +7,7 @@ A reorder changes the Storage of a tensor and not its values. The fast implement
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,14 @@ from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError
 from stridewise.formats import Block, Format, Pitch, algebra
 from stridewise.tensor.desc import TensorDesc
-from stridewise.tensor.quantization import CONVERTIBLE, Quantization, Scales, convert, scales_of
+from stridewise.tensor.quantization import (
+    CONVERTIBLE,
+    RANGES,
+    Quantization,
+    Scales,
+    convert,
+    scales_of,
+)
 
 __all__ = [
     "Endpoint",
@@ -188,7 +196,8 @@ def conversion_scales(
         dst_quantization: quantization of the destination, if any.
 
     Raises:
-        FormatError: the scales do not fit the tensor, or its element types cannot be scaled.
+        FormatError: the scales do not fit the tensor, its element types cannot be scaled, or a zero
+            point is no value of its type.
     """
     axes, shape = src.storage.format.axes, src.canonical_shape
     scales = scales_of(src_quantization, dst_quantization, axes, shape)
@@ -198,4 +207,13 @@ def conversion_scales(
             expected=f"dtypes of {', '.join(CONVERTIBLE)}",
             found=f"{src.dtype} and {dst.dtype}",
         )
+    for desc, given in ((src, src_quantization), (dst, dst_quantization)):
+        low, high = RANGES.get(desc.dtype.short, (-inf, inf))
+        for zero in () if given is None else given.zero_points:
+            if not low <= zero <= high:
+                raise FormatError.at(
+                    "quantization",
+                    expected=f"zero points from {low} to {high}, the range of {desc.dtype}",
+                    found=str(zero),
+                )
     return scales

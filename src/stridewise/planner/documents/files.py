@@ -166,6 +166,13 @@ def differences(made_for: Machine, here: Machine) -> tuple[str, ...]:
 def _check_graph(record: PlanRecord, graph: Graph, where: str) -> None:
     """Raise PlanError, naming the first node that differs, unless the plan is of this graph."""
     if record.fingerprint == fingerprint(graph):
+        if len(record.nodes) != len(graph.nodes):
+            raise PlanError.at(
+                f"{where}, field 'nodes'",
+                expected=f"{len(graph.nodes)} nodes",
+                found=str(len(record.nodes)),
+                fix=f"the file was changed by hand; {_AGAIN}",
+            )
         return
     planned, found = record.parts, signatures(graph)
     for key in sorted({**found, **planned}, key=lambda key: not key.startswith("node ")):

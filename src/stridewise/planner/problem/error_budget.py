@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from sys import float_info
 
 from stridewise.classes import dataclass
 from stridewise.graph import Graph, Node
@@ -79,7 +80,8 @@ class ErrorBudget:
 
     def errors(self, graph: Graph, candidates: Candidates) -> Errors:
         """Return the errors of all candidates and reorders, in parts of the limit."""
-        whole, storages = self.limit**2, candidates.storages
+        # The square of a tiny limit would be 0.
+        whole, storages = max(self.limit**2, float_info.min), candidates.storages
         choices = {
             node.name: tuple(
                 self.of_option(node, candidate.option) / whole

@@ -145,7 +145,12 @@ def regrets(
         plan: the plan.
         tensors: the tensors; by default all.
         limit: largest number of tensors, by size; by default no limit.
+
+    Raises:
+        PlanError: a tensor is unknown, or the limit is below 0.
     """
+    if limit is not None and limit < 0:
+        raise PlanError.at("limit", expected="0 or more tensors", found=str(limit))
     names = _produced(plan) if tensors is None else [find_tensor(plan, name) for name in tensors]
     names = list(dict.fromkeys(names))
     if limit is not None:

@@ -51,14 +51,17 @@ def calibrated(
         if not oracle.deviations:
             return remembered(make, oracle, oracle.times.cache, plans)
         plans = _measured(make, oracle, plans, progress, until)
+    is_unusable = False
     while True:
         while oracle.refuse(unfit(plans[0])):
             plans, is_known = make(oracle), False
-        if is_known or oracle.keep():
+        if is_known or oracle.keep(replaces=is_unusable):
             return plans[0]
-        # Another process was first: its costs decide, so that both have the same plan.
+        # Another process was first: its costs decide, so that both have the same plan. Costs that
+        # do not suffice for one, as in a damaged file, are replaced.
         plans = make(oracle)
         is_known = oracle.is_kept
+        is_unusable = not is_known
 
 
 def _measured(

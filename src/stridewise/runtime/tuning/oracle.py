@@ -175,8 +175,11 @@ class CalibratedOracle:
         texts = sorted(map(self.times.key, specs))
         return f"{KEPT}{digest(repr((state, texts)))}"
 
-    def keep(self) -> bool:
+    def keep(self, *, replaces: bool = False) -> bool:
         """Keep the costs of the last call for all later ones about the same kernels.
+
+        Args:
+            replaces: whether costs that have been kept before are of no use.
 
         Returns:
             False if another process has kept its own meanwhile, which hold for this one, too.
@@ -187,7 +190,7 @@ class CalibratedOracle:
             if not isinstance(known, Refusal)
         ]
         key, cache = self._key(list(self._last)), self.times.cache
-        if not self.is_kept:
+        if not (self.is_kept or replaces):
             return cache.store_first(key, entries)
         cache.store({key: entries})
         return True

@@ -356,6 +356,19 @@ def test_files_of_samples(
         assert word in done.out
 
 
+def test_what_is_said_about_layers_that_stay_in_float(
+    run: Run, small: Path, tmp_path: Path
+) -> None:
+    given = ("quantize", small, "--calibration", as_npz(tmp_path), "-o", tmp_path / "out.onnx")
+    done = run(*given, "--max-error", "1e-12")
+    assert "0 of 3 layers in int8" in done.out
+    assert "WeightBiasQuantization" in done.out
+    assert done.err == "warning: the error is above 1e-12 although all layers are in float32\n"
+    done = run(*given)
+    assert "WeightBiasQuantization" not in done.out
+    assert not done.err
+
+
 def test_the_report_as_json(run: Run, small: Path, tmp_path: Path) -> None:
     source, path = as_npz(tmp_path), tmp_path / "out.onnx"
     found = run("quantize", small, "--calibration", source, "-o", path, "--json").json

@@ -111,6 +111,12 @@ def quantize(  # noqa: PLR0913 (one parameter an option)
         return
     OUT.print(_table(found))
     OUT.print(f"{found.summary}; saved to {output}", soft_wrap=True)
+    if found.left:
+        OUT.print(
+            "ONNX Runtime quantizes weights of layers that stay in float32, which can double the"
+            ' error; disabled_optimizers=["WeightBiasQuantization"] of a session prevents that.',
+            soft_wrap=True,
+        )
     if max_error is not None and found.error > max_error:
         message = f"warning: the error is above {max_error:g} although all layers are in float32"
         click.echo(message, err=True)

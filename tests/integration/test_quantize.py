@@ -363,7 +363,11 @@ def test_what_is_said_about_layers_that_stay_in_float(
     done = run(*given, "--max-error", "1e-12")
     assert "0 of 3 layers in int8" in done.out
     assert "WeightBiasQuantization" in done.out
-    assert done.err == "warning: the error is above 1e-12 although all layers are in float32\n"
+    # The same bits, or the warning: plans of both may differ.
+    assert done.err in (
+        "",
+        "warning: the error is above 1e-12 although all layers are in float32\n",
+    )
     done = run(*given)
     assert "WeightBiasQuantization" not in done.out
     assert not done.err

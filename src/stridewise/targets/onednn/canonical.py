@@ -40,9 +40,9 @@ class CanonicalContext(ContextView):
         node = inner.node
         images = (node.inputs[0], *node.outputs)
         self._maps = frozenset((*images, *_operands(node)))
-        self._has_nd = any(
-            inner.value(name).origin is None and not inner.is_constant(name) for name in images
-        )
+        rank = len(inner.value(images[0]).shape)
+        values = [inner.value(name) for name in images if not inner.is_constant(name)]
+        self._has_nd = any(v.origin is None and len(v.shape) == rank for v in values)
 
     def value(self, name: str) -> Value:
         """Return a value; feature maps in canonical order, with its Origin."""

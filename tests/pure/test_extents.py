@@ -183,6 +183,19 @@ def test_constants_of_the_batch_are_found() -> None:
     assert "add mixes items" in found.reason
 
 
+def test_an_expansion_to_a_stated_batch_fits_no_other_batch() -> None:
+    """Where the model names four items, parts of one item would have four each."""
+
+    def expanded(items: int) -> Graph:
+        b = GraphBuilder("net")
+        mean = b.op("reduce_mean", [b.input("x", (items, 3, 6, 6))], {"axes": (2, 3)})
+        return b.build([b.op("relu", [b.op("expand", [mean], {"shape": (4, 3, 6, 6)})])])
+
+    found = batch_outputs(expanded(1), frozenset({"x"}), expanded(4))
+    assert isinstance(found, Refusal)
+    assert found.reason == "expand makes another number of items"
+
+
 def test_items_that_are_gathered_are_refused() -> None:
     b = GraphBuilder("net")
     graph = b.build(

@@ -182,6 +182,24 @@ def test_batch_norms_are_computed_by_the_convolution_before_them(
         assert held == ["", "channels-last, batch norm", ""]
 
 
+@pytest.mark.parametrize(("kernel", "pad"), [(1, 1), (3, 3), (2, 5)])
+def test_paddings_that_are_no_smaller_than_the_window(
+    kernel: int, pad: int, tmp_path: Path
+) -> None:
+    """Whatever kernels are measured for them."""
+    net = Net()
+    attrs = {"strides": (1, 1), "pads": (pad,) * 4}
+    y = net.b.op("conv", [net.input(1, 6, 9, 8), net.weights(8, 6, kernel, kernel)], attrs)
+    graph = net.build(net.snap(y, "u8", 0.03, 5))
+    given = feeds(graph)
+    (expected,) = run_reference(graph, given).values()
+    for tune in ("model", "auto", "measure"):
+        model = sw.compile(graph, tune=tune, tune_seconds=0.5, threads=1, cache_dir=tmp_path)
+        off = np.abs(np.asarray(model.run(given)[graph.outputs[0]]) - expected)
+        assert off.max() <= 1.01 * 0.03
+        assert np.count_nonzero(off > 0.015) <= 2 + 0.01 * off.size
+
+
 @pytest.mark.parametrize("dtype", ["u8", "s8"])
 def test_residual_sums_are_one_kernel(dtype: str) -> None:
     net = Net()

@@ -144,6 +144,7 @@ def batch_outputs(graph: Graph, inputs: frozenset[str], larger: Graph) -> frozen
     if differing is not None:
         return differing
     carrying = set(inputs)
+    batches = [{each.values[name].shape[:1] for name in inputs} for each in (graph, larger)]
     for node in graph.nodes:
         names = [name for name in node.inputs if name]
         if not carrying.intersection(names):
@@ -155,6 +156,10 @@ def batch_outputs(graph: Graph, inputs: frozenset[str], larger: Graph) -> frozen
             return Refusal("batch", node.name, f"{node.op} is not known to keep items apart")
         if not rule(node, shapes, carried):
             return Refusal("batch", node.name, f"{node.op} mixes items of the batch, or moves them")
+        for each, batch in zip((graph, larger), batches, strict=True):
+            # Extents that a model states, as those of an expansion, may be those of another batch.
+            if not {each.values[name].shape[:1] for name in node.outputs if name} <= batch:
+                return Refusal("batch", node.name, f"{node.op} makes another number of items")
         carrying.update(node.outputs)
     return frozenset(carrying.intersection(graph.outputs))
 

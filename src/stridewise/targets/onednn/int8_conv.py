@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import cast
 
 from stridewise.classes import dataclass
 from stridewise.targets.kernels import (
@@ -59,18 +60,24 @@ _SLOW = frozenset({"elu", "exp", "gelu_erf", "logistic", "pow", "swish", "tanh"}
 
 
 def _is_taken(spec: KernelSpec) -> bool:
-    """Return whether the kernel computes a convolution: images, without groups and dilated rows."""
-    src, weights = spec.memory("src"), spec.memory("weights")
-    dilations = dict(spec.params).get("dilations")
+    """Return whether the kernel computes a convolution: images, without groups and dilated rows.
+
+    Its padding must be smaller than its window.
+    """
+    src, weights, params = spec.memory("src"), spec.memory("weights"), dict(spec.params)
     if spec.kind != "convolution" or src is None or weights is None:
         return False
     if len(src.dims) != _IMAGE or len(weights.dims) != _IMAGE:
         return False
+    begins, ends, dilations = (
+        cast("tuple[int, ...]", params[key]) for key in ("begins", "ends", "dilations")
+    )
+    extents = [(n - 1) * step for n, step in zip(weights.dims[2:], dilations, strict=True)]
     return (
         storage_of(src) == "channels-last"
         and storage_of(spec.memory("dst")) == "channels-last"
-        and isinstance(dilations, tuple)
         and dilations[1:] == (1,)
+        and all(0 <= pad <= most for pad, most in zip(begins + ends, extents * 2, strict=True))
     )
 
 

@@ -187,7 +187,7 @@ class Plan(PlanData):
             limit: of these, only so many, those of most bytes.
 
         Raises:
-            PlanError: a tensor is unknown.
+            PlanError: a tensor is unknown, or the limit is below 0.
         """
         return regrets(self, tensors, limit)
 

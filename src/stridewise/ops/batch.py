@@ -145,7 +145,7 @@ def batch_outputs(graph: Graph, inputs: frozenset[str], larger: Graph) -> frozen
         return differing
     carrying = set(inputs)
     batches = [{each.values[name].shape[:1] for name in inputs} for each in (graph, larger)]
-    for node in graph.nodes:
+    for node, twin in zip(graph.nodes, larger.nodes, strict=True):
         names = [name for name in node.inputs if name]
         if not carrying.intersection(names):
             continue
@@ -156,9 +156,9 @@ def batch_outputs(graph: Graph, inputs: frozenset[str], larger: Graph) -> frozen
             return Refusal("batch", node.name, f"{node.op} is not known to keep items apart")
         if not rule(node, shapes, carried):
             return Refusal("batch", node.name, f"{node.op} mixes items of the batch, or moves them")
-        for each, batch in zip((graph, larger), batches, strict=True):
+        for each, own, batch in zip((graph, larger), (node, twin), batches, strict=True):
             # Extents that a model states, as those of an expansion, may be those of another batch.
-            if not {each.values[name].shape[:1] for name in node.outputs if name} <= batch:
+            if not {each.values[name].shape[:1] for name in own.outputs if name} <= batch:
                 return Refusal("batch", node.name, f"{node.op} makes another number of items")
         carrying.update(node.outputs)
     return frozenset(carrying.intersection(graph.outputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
@@ -97,8 +98,8 @@ def converted(value: Value, array: Array, source: Storage, goal: Storage) -> Arr
     return convert(array, *types, scales_of(*sides, (), ()), ())
 
 
-def row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a dense row-major tensor."""
+def row_major(dims: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a dense row-major tensor, in elements."""
     strides: list[int] = []
     step = 1
     for extent in reversed(dims):

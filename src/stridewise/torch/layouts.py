@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stridewise.frontends.torch.graphs import dense_strides
 from stridewise.frontends.torch.library import submodule, torch
+from stridewise.ops.geometry import row_major
 
 __all__ = [
     "Place",
@@ -51,8 +51,8 @@ def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
     (96, 1, 32, 8)
     """
     if len(shape) < 2:
-        return dense_strides(shape)
-    found = dense_strides((shape[0], *shape[2:], shape[1]))
+        return row_major(shape)
+    found = row_major((shape[0], *shape[2:], shape[1]))
     return (found[0], found[-1], *found[1:-1])
 
 

@@ -13,7 +13,6 @@ from stridewise.frontends.torch.foreign import run_nodes
 from stridewise.frontends.torch.graphs import (
     Border,
     PartGraph,
-    dense_strides,
     graph_of,
     restored,
 )
@@ -22,6 +21,7 @@ from stridewise.frontends.torch.partition import Part
 from stridewise.frontends.torch.table import PRODUCTS
 from stridewise.frontends.torch.values import Values, tensors_of
 from stridewise.job import Job
+from stridewise.ops.geometry import row_major
 from stridewise.options import Options as CompilerOptions
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
@@ -75,7 +75,7 @@ def _layout(border: Border, dtype: Any) -> tuple[tuple[int, ...], tuple[int, ...
     """Return shape, strides and element type of the tensor that a program writes."""
     if border.is_dense:
         return border.shape, border.strides, _held(dtype)
-    return border.stored, dense_strides(border.stored), _held(dtype)
+    return border.stored, row_major(border.stored), _held(dtype)
 
 
 def _held(dtype: Any) -> Any:

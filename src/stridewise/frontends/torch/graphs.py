@@ -16,11 +16,11 @@ from stridewise.frontends.torch.partition import Part, read_node
 from stridewise.frontends.torch.reader import BOOL, FLOAT, Reader, Traced, array_of, type_of
 from stridewise.frontends.torch.values import Values
 from stridewise.graph import Graph
+from stridewise.ops.geometry import row_major
 
 __all__ = [
     "Border",
     "PartGraph",
-    "dense_strides",
     "graph_of",
     "memory_order",
     "restored",
@@ -164,17 +164,7 @@ def stored(tensor: Any, border: Border) -> Any:
     if tensor.stride() != border.strides or not border.is_dense:
         tensor = tensor.permute(border.order).contiguous()
         return array_of(tensor)
-    return array_of(tensor.as_strided(border.stored, dense_strides(border.stored)))
-
-
-def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a contiguous tensor."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
+    return array_of(tensor.as_strided(border.stored, row_major(border.stored)))
 
 
 def restored(tensor: Any, border: Border) -> Any:

@@ -16,11 +16,12 @@ from math import inf, prod
 from typing import Any
 
 from stridewise.frontends.torch.adding import Types, called, fake_mode
-from stridewise.frontends.torch.graphs import Border, dense_strides, memory_order
+from stridewise.frontends.torch.graphs import Border, memory_order
 from stridewise.frontends.torch.keeping import convert_early, narrow_again, normalize_again
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.table import decompositions
 from stridewise.frontends.torch.values import UNSET, resolved
+from stridewise.ops.geometry import row_major
 
 __all__ = ["divided", "training_decompositions"]
 
@@ -333,7 +334,7 @@ def _of_bernoulli(node: Any) -> None:
     border = Border.of(empty.meta["val"])
     if border.is_dense and border.shape != border.stored:
         given = {"dtype": empty.meta["val"].dtype}
-        args = (list(border.stored), list(dense_strides(border.stored)))
+        args = (list(border.stored), list(row_major(border.stored)))
         with node.graph.inserting_before(node):
             stored = called(node, torch.ops.aten.empty_strided.default, args, given)
             drawn = called(node, node.target, (stored, *node.args[1:]), node.kwargs)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
-from operator import mul
 from typing import Any, cast
 
 from stridewise.frontends.torch.library import submodule, torch
+from stridewise.ops.geometry import row_major
 
 __all__ = [
     "OF_SHAPES",
@@ -139,7 +138,7 @@ class _Extents:
             self._numbers[expression] = traced.node.pytype(found)
         return self._numbers[expression]
 
-    def _strides(self, value: Any, shape: Sequence[int]) -> tuple[int, ...]:
+    def _strides(self, value: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the strides of a tensor; those of a dense one where no argument tells them.
 
         A backward graph may have results with the strides of inputs of the forward graph.
@@ -147,7 +146,7 @@ class _Extents:
         try:
             return tuple(map(self.number, value.stride()))
         except UnknownExtentError:
-            return tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1][: len(shape)]
+            return row_major(shape)
 
     def substituted(self, value: Any) -> Any:
         """Return a result of a node with numbers in place of symbols."""

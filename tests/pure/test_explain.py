@@ -354,6 +354,8 @@ def test_regrets_of_some_tensors_or_of_the_largest_ones_only():
     assert plan.regrets(limit=0) == ()
     node = plan.graph.nodes[1]
     assert plan.regrets([node.name, node.outputs[0]]) == plan.regret(node.outputs[0])
+    with pytest.raises(PlanError, match="limit: expected 0 or more tensors, found -1"):
+        plan.regrets(limit=-1)
 
 
 def test_a_plan_keeps_a_short_name():

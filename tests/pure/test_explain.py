@@ -288,6 +288,7 @@ def test_formats_that_do_not_go_together_say_what_is_on_offer():
     ("ask", "message"),
     [
         (lambda p: p.why("frist"), "expected the name of a node, found 'frist'; did you mean 'fir"),
+        (lambda p: p.why(None), "expected the name of a node, found None"),
         (lambda p: p.what_if({"mdi": "nhwc"}), "expected the name of a tensor or node, found 'mdi"),
         (lambda p: p.regret("zzzzzz"), "found 'zzzzzz'; known: x, mid, end, first, second"),
         (lambda p: p.what_if({"w": "nhwc"}), "expected a tensor that is computed, found the const"),

@@ -744,6 +744,13 @@ def test_command(command, tmp_path):
     assert json.loads(clean.output)["is_clean"]
 
 
+def test_the_page_is_never_written_over_the_model(command, tmp_path):
+    found = command("clone()", "make", "--html", str(tmp_path / "net.py"))
+    assert isinstance(found.exception, InputError)
+    assert "another file than that of FACTORY" in str(found.exception)
+    assert (tmp_path / "net.py").read_text() == MODEL.format(copy="clone()")
+
+
 def test_command_with_wrong_factories(command):
     for function, message in (("absent", "a function 'absent'"), ("wrong", "return model, x")):
         found = command("clone()", function)

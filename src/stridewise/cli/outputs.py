@@ -43,7 +43,7 @@ class Command(click.Command):
 def _files(
     param: click.Parameter, values: dict[str, Any]
 ) -> Iterator[tuple[click.Parameter, Path]]:
-    """Yield the files of a parameter: also those of assignments such as ``x=FILE``."""
+    """Yield the files of a parameter: also those of ``x=FILE`` and of ``FILE:FUNCTION``."""
     given = values.get(param.name or "")
     for item in cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (given,):
         if isinstance(item, Path | str):
@@ -51,6 +51,8 @@ def _files(
             yield param, Path(text)
             if param.multiple and "=" in text:
                 yield param, Path(text.partition("=")[2])
+            if ":" in text:
+                yield param, Path(text.rpartition(":")[0])
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -61,11 +61,11 @@ def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError
     Args:
         where: the object that was searched.
         what: the kind of name.
-        name: the unknown name.
+        name: the unknown name, which may be of a type other than a string.
         known: the known names.
     """
     everyone = list(known)
-    close = get_close_matches(name, everyone, 3, 0.5)
+    close = get_close_matches(str(name), everyone, 3, 0.5)
     few = ", ".join(everyone) if len(everyone) <= 6 else ""
     fix = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
     if not fix and few:

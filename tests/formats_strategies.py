@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import lcm, prod
 from typing import Any
 
 from hypothesis import strategies as st
 
 from stridewise.formats import Block, Format, Fuse, Pad, Pitch, Split, element_count
+from stridewise.formats.algebra import sources
 
 AXES = ("X", "NC", "NCW", "NCHW", "NCDHW", "OI", "OIHW", "GOIHW", "GOIDHW", "MN", "ab", "abcdef")
 _STORED = 300
@@ -16,18 +17,19 @@ _STORED = 300
 
 @st.composite
 def _steps(draw: Any, axes: tuple[str, ...]) -> tuple[tuple[Fuse | Split, ...], list[str]]:
-    """Return up to one fusion and one split, and the axes that they leave."""
+    """Return up to three steps, also of axes that other steps make, and the axes they leave."""
     left = list(axes)
     steps: list[Fuse | Split] = []
-    if len(left) > 1 and draw(st.integers(0, 3)) == 0:
-        fused = tuple(draw(st.permutations(left))[: draw(st.integers(2, min(len(left), 3)))])
-        steps.append(Fuse(fused, "fused"))
-        left = [axis for axis in left if axis not in fused] + ["fused"]
-    if draw(st.integers(0, 3)) == 0:
-        axis = draw(st.sampled_from([axis for axis in left if axis != "fused"] or ["fused"]))
-        if axis != "fused":
-            steps.append(Split(axis, "outer", "inner", draw(st.integers(1, 3))))
-            left = [other for other in left if other != axis] + ["outer", "inner"]
+    for number in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2, 3]))):
+        if len(left) > 1 and draw(st.booleans()):
+            fused = tuple(draw(st.permutations(left))[: draw(st.integers(2, min(len(left), 3)))])
+            steps.append(Fuse(fused, f"fused{number}"))
+            left = [axis for axis in left if axis not in fused] + [f"fused{number}"]
+        elif choices := [axis for axis in left if not axis.startswith("inner")]:
+            axis = draw(st.sampled_from(choices))
+            made = [f"outer{number}", f"inner{number}"]
+            steps.append(Split(axis, *made, draw(st.integers(1, 3))))
+            left = [other for other in left if other != axis] + made
     return tuple(steps), left
 
 
@@ -106,14 +108,15 @@ def simple_formats(draw: Any, axes: tuple[str, ...] | None = None) -> Format:
 
 @st.composite
 def _extent(draw: Any, fmt: Format, axis: str, most: int) -> int:
+    splits = [step for step in fmt.steps if isinstance(step, Split)]
+    unit = prod(step.size for step in splits if axis in sources(fmt)[step.axis])
+    if unit > 1 or fmt.policy(axis) == "divide":
+        # Where the axis is padded before it is split, its padded extent has to be a multiple.
+        return lcm(unit, fmt.multiple(axis)) * draw(st.integers(1, 2))
     fused = {part for step in fmt.steps if isinstance(step, Fuse) for part in step.axes}
-    split = [step.size for step in fmt.steps if isinstance(step, Split) and step.axis == axis]
-    if split:
-        return split[0] * draw(st.integers(1, 2))
-    if axis not in fmt.order and axis not in fused:
+    split = {step.axis for step in splits}
+    if axis not in fmt.order and axis not in fused | split:
         return fmt.multiple(axis)
-    if fmt.policy(axis) == "divide":
-        return fmt.multiple(axis) * draw(st.integers(1, 2))
     return draw(st.integers(1, most))
 
 

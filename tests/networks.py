@@ -73,7 +73,7 @@ class Random:
         kinds = [self.conv, self.scale, self.binary_constant, self.residual, self.activation]
         kinds += [self.pad, self.pool, self.shuffle, self.gate, self.identity, self.reshapes]
         kinds += [self.transposes, self.constants, self.concat, self.concat, self.slice]
-        kinds += [self.excite, self.normalize]
+        kinds += [self.excite, self.normalize, self.attend]
         return self.pick(*kinds)(self.any())
 
     def conv(self, x: str) -> str:
@@ -187,6 +187,20 @@ class Random:
         if self.pick(True, False):
             return self.b.op("lrn", [x], {"size": self.pick(1, 3, 5), "alpha": 0.5})
         return self.b.op("softmax", [x], {"axis": self.pick(0, 1, 2, 3)})
+
+    def attend(self, x: str) -> str:
+        """Products of pixels with each other, scaled: of projections, or of the pixels twice."""
+        n, c, h, w = self.shape(x)
+        rows = self.b.op("reshape", [x], {"shape": (n, c, h * w)})
+        rows = self.b.op("transpose", [rows], {"perm": (0, 2, 1)})
+        query = self.pick(rows, self.b.op("matmul", [rows, self.data(c, c)]))
+        key = self.pick(query, query, self.b.op("matmul", [rows, self.data(c, c)]))
+        scores = self.b.op("matmul", [query, key], {"perm_b": (0, 2, 1)})
+        scores = self.b.op(self.pick("mul", "div"), [scores, self.b.const(8)])
+        scores = self.pick(scores, self.b.op("softmax", [scores], {"axis": 2}))
+        found = self.b.op("matmul", [scores, self.pick(rows, rows, key)])
+        found = self.b.op("transpose", [found], {"perm": (0, 2, 1)})
+        return self.b.op("reshape", [found], {"shape": (n, c, h, w)})
 
     def graph(self) -> Graph:
         for _ in range(self.draw(st.integers(2, 9))):

@@ -3,7 +3,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "bindings/shared.hpp"
@@ -18,18 +21,24 @@ namespace {
 
 class TensorWatch {
   public:
-    TensorWatch(nb::handle tensors, const std::vector<std::int64_t> &positions, nb::object version,
-                nb::object address)
+    TensorWatch(nb::handle tensors, const std::vector<std::int64_t> &positions,
+                const std::vector<std::int64_t> &compared, nb::object version, nb::object address)
         : version_(std::move(version)), address_(std::move(address)) {
         require(Py_TYPE(version_.ptr())->tp_descr_get != nullptr,
                 "version: expected a descriptor, such as torch.Tensor._version");
+        require(positions.size() == compared.size(), "compared: expected one for each position");
         const nb::object items = nb::steal(fast(tensors));
-        for (const auto position : positions) {
-            const std::size_t at = as_size(position, "position");
+        for (std::size_t i = 0; i < positions.size(); ++i) {
+            const std::size_t at = as_size(positions[i], "position");
             require(at < size(items.ptr()), "position: expected one within the sequence");
-            Seen seen{PySequence_Fast_ITEMS(items.ptr())[at], at, 0, 0};
+            Seen seen{PySequence_Fast_ITEMS(items.ptr())[at], at, 0, nullptr, {}};
             if (!read(seen)) nb::raise_python_error();
-            seen_.push_back(seen);
+            const std::size_t nbytes = as_size(compared[i], "compared");
+            require(nbytes == 0 || seen.address != nullptr,
+                    "compared: expected a tensor in memory");
+            const auto *begin = static_cast<const std::byte *>(seen.address);
+            if (nbytes != 0) seen.content.assign(begin, begin + nbytes);
+            seen_.push_back(std::move(seen));
         }
     }
 
@@ -38,13 +47,17 @@ class TensorWatch {
         for (const Seen &seen : seen_) {
             // Reading may run Python code, which may change the sequence.
             if (seen.position >= size(items.ptr())) return false;
-            Seen now{PySequence_Fast_ITEMS(items.ptr())[seen.position], seen.position, 0, 0};
+            Seen now{
+                PySequence_Fast_ITEMS(items.ptr())[seen.position], seen.position, 0, nullptr, {}};
             if (now.tensor != seen.tensor) return false;
             if (!read(now)) {
                 PyErr_Clear();  // a tensor that can no longer be read has changed
                 return false;
             }
             if (now.version != seen.version || now.address != seen.address) return false;
+            const std::size_t nbytes = seen.content.size();
+            if (nbytes != 0 && std::memcmp(now.address, seen.content.data(), nbytes) != 0)
+                return false;
         }
         return true;
     }
@@ -56,6 +69,7 @@ class TensorWatch {
         std::size_t position;
         long long version;
         void *address;
+        std::vector<std::byte> content;  // empty where it is not compared
     };
 
     static PyObject *fast(nb::handle sequence) {
@@ -92,8 +106,9 @@ class TensorWatch {
 
 void bind_tensors(nb::module_ &m) {
     nb::class_<TensorWatch>(m, "TensorWatch")
-        .def(nb::init<nb::handle, const std::vector<std::int64_t> &, nb::object, nb::object>(),
-             "tensors"_a, "positions"_a, "version"_a, "address"_a)
+        .def(nb::init<nb::handle, const std::vector<std::int64_t> &,
+                      const std::vector<std::int64_t> &, nb::object, nb::object>(),
+             "tensors"_a, "positions"_a, "compared"_a, "version"_a, "address"_a)
         .def("holds", &TensorWatch::holds, "tensors"_a);
 }
 

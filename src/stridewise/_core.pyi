@@ -1084,18 +1084,20 @@ class Gate:
 
 @final
 class TensorWatch:
-    """Identity, version and address of tensors, as they were when this was made.
+    """Identity, version, address and content of tensors, as they were when this was made.
 
     tensors: a sequence, of which those at ``positions`` count. No reference to them is kept, so
-    that another tensor may come to be at the place of one that has been freed. version: a
-    descriptor, ``torch.Tensor._version``. address: called with a tensor, ``torch.Tensor.data_ptr``.
-    Both give integers, and their exceptions are raised here.
+    that another tensor may come to be at the place of one that has been freed. compared: for each
+    position, how many bytes from the address on are compared as well. version: a descriptor,
+    ``torch.Tensor._version``. address: called with a tensor, ``torch.Tensor.data_ptr``. Both give
+    integers, and their exceptions are raised here.
     """
 
     def __init__(
         self,
         tensors: Sequence[Any],
         positions: Sequence[int],
+        compared: Sequence[int],
         version: Any,
         address: Callable[[Any], int],
     ) -> None: ...

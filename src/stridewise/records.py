@@ -13,6 +13,7 @@ import dataclasses
 import json
 import types
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING
 from difflib import get_close_matches
 from functools import cache
@@ -163,8 +164,10 @@ class Reader:
 
     def _plain(self, expected: type, name: str, value: Any, path: str) -> Any:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if expected is float and is_number and isfinite(value):
-            return float(value)
+        if expected is float and is_number:
+            with suppress(OverflowError):  # of a whole number beyond those of float64
+                if isfinite(number := float(value)):
+                    return number
         if expected is float or type(value) is not expected:
             raise self.error(path, name, shown(value), "")
         return value

@@ -458,6 +458,9 @@ def test_origins_say_what_operators_do_not(target: str, tmp_path: Path) -> None:
     assert found.graph.values["x"].origin == sw.Format.parse("NHWC")
     with pytest.raises(sw.PlanError, match="the plan of another model, other shapes or origins"):
         sw.load_plan(path, source)
+    nothing: Any = None
+    with pytest.raises(sw.InputError, match="expected the path of a plan file, found None"):
+        sw.load_plan(nothing, source)
 
 
 def test_inputs_with_a_declared_origin_may_come_in_other_formats() -> None:

@@ -205,6 +205,15 @@ def test_bench_changes_batch_and_weights_of_all_runtimes(run: Run) -> None:
     assert theirs["error"] < 1e-4
 
 
+def test_bench_says_what_another_runtime_refuses(run: Run, model: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    done = run(
+        "bench", model, "--batch", 2, "--shape", "x=1,3,8,8", "--vs", "onnxruntime",
+        "--tune", "model",
+    )  # fmt: skip
+    fails(done, "ONNX Runtime on x (1, 3, 8, 8): expected a run, found")
+
+
 @pytest.mark.parametrize("name", ["tvm", "openvino"])
 def test_bench_says_where_other_peers_are(run: Run, model: Path, name: str) -> None:
     done = run("bench", model, "--vs", name, "--tune", "model")

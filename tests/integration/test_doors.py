@@ -142,6 +142,14 @@ def test_files_are_stored_whatever_is_wanted_of_them(
     assert models[0].plan.to_json() == models[1].plan.to_json()
 
 
+@pytest.mark.parametrize("side", ["input_formats", "output_formats"])
+def test_blocks_that_the_library_has_no_tag_for_are_refused(side: str) -> None:
+    graph = network()
+    (name,) = graph.inputs if side == "input_formats" else graph.outputs
+    with pytest.raises(sw.FormatError, match="blocked ones that oneDNN has a tag for"):
+        sw.compile(graph, tune="model", **{side: {name: "hnCw8c"}})
+
+
 @pytest.mark.usefixtures("small_kernels")
 def test_the_command_line_runs_what_compile_stores(path: Path, tmp_path: Path) -> None:
     def said(*arguments: str) -> Any:

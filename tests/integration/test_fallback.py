@@ -43,6 +43,26 @@ from .mixed_models import (
 from .onnx_nodes import make
 
 
+def test_scalars_pass_to_onnx_runtime() -> None:
+    loops = [info("iteration", onnx.TensorProto.INT64, []), info("go", onnx.TensorProto.BOOL, [])]
+    nodes = [node("Identity", "go", "goes"), node("Add", "total most", "sum")]
+    results = [info("goes", onnx.TensorProto.BOOL, []), info("sum", FLOAT, [])]
+    body = helper.make_graph(nodes, "body", [*loops, info("total", FLOAT, [])], results)
+    given = model(
+        [
+            make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+            make_node("Loop", ["count", "", "scale"], ["y"], body=body),
+        ],
+        [info("x", FLOAT, [2, 3]), info("scale", FLOAT, [])],
+        "y",
+        {"count": np.array(3)},
+    )
+    feeds = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "scale": np.array(0.5, np.float32)}
+    assert sw.compile(given, tune="model").run(feeds)["y"] == 15.5
+    for against in ("reference", "onnxruntime"):
+        assert sw.verify(given, against=against, inputs=feeds, tune="model").ok
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_onnx_runtime(name: str) -> None:
     given, feeds = CASES[name]()

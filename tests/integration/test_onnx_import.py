@@ -340,3 +340,14 @@ def test_models_without_the_default_domain() -> None:
     fails(proto, "'Scaler' of domain 'ai.onnx.ml'")
     proto.graph.node[0].domain = ""
     fails(proto, "expected an ONNX opset from 6 to 28, found none")
+
+
+def test_nodes_may_come_in_any_order() -> None:
+    """As ONNX Runtime's converter to float16 writes them."""
+    nodes = [node("Add", "b", "c"), node("Neg", "b", outputs=["c"]), node("Relu", outputs=["b"])]
+    sorted_, unsorted = make(*nodes[::-1]), make(*nodes)
+    graph = import_model(unsorted)
+    assert graph == import_model(sorted_)
+    assert [item.op for item in graph.nodes] == ["relu", "neg", "add"]
+    assert [item.op_type for item in unsorted.graph.node] == ["Add", "Neg", "Relu"]
+    fails(make(node("Add", "x", "c"), node("Neg", "y", outputs=["c"])), "a cycle")

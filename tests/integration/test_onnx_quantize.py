@@ -121,6 +121,30 @@ def test_stored_values_are_what_onnx_runtime_takes_them_for(
     results(model, q)
 
 
+@pytest.mark.parametrize("tune", ["model", "auto"])
+def test_integers_are_not_computed_from_bfloat16(tune: Any) -> None:
+    """The greatest int16 is no number of bfloat16, and the next one above wraps around."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(16, 8, 3, 3)).astype(F32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"]),
+         helper.make_node("QuantizeLinear", ["y", "s", "z"], ["q"])],
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8, 12, 12))],
+        [helper.make_empty_tensor_value_info("q")],
+        [numpy_helper.from_array(array, name) for name, array in
+         (("w", w), ("s", np.array(1e-3, F32)), ("z", np.array(5, np.int16)))],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    x = rng.normal(size=(1, 8, 12, 12)).astype(F32) * 5
+    (expected,) = run_onnxruntime(model, {"x": x}).values()
+    found = np.asarray(sw.compile(model, dtype="bfloat16", tune=tune)(x))
+    far = np.abs(expected) > 32000
+    assert (expected == 32767).any()
+    assert (np.sign(found[far]) == np.sign(expected[far])).all()
+    assert (found[np.abs(expected) > 1024] % 8).any()  # numbers of bfloat16 are multiples of 8
+
+
 @pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
 def test_blocks_have_numbers_of_their_own(op: str) -> None:
     rng = np.random.default_rng(0)

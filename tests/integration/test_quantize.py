@@ -119,6 +119,21 @@ def test_the_same_results_in_stridewise_onnxruntime_and_openvino(
     assert relative([np.asarray(ours(x)) for x in samples], right) < 1e-5
 
 
+def test_dilated_means_stay_in_float_as_onnxruntime_has_none_of_integers(tmp_path: Path) -> None:
+    random, b = np.random.default_rng(5), sw.GraphBuilder("means")
+    w = b.constant(random.standard_normal((3, 3, 3, 3)).astype(F32), "w")
+    y = b.op("conv", [b.input("x", (1, 3, 10, 10)), w])
+    y = b.op("avg_pool", [y], {"kernel": (2, 2), "dilations": (2, 1), "count_include_pad": 0})
+    path, target = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    sw.save(b.build([b.op("conv", [y, w])]), path)
+    samples = images(10, 3)
+    found = sw.quantize(path, samples, target)
+    assert not found.left
+    assert relative(outputs(target, samples), outputs(path, samples)) == pytest.approx(
+        found.error, rel=0.05
+    )
+
+
 LOADS = """
 import sys, numpy, openvino
 hint = {"INFERENCE_PRECISION_HINT": "f32"}

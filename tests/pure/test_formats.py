@@ -50,11 +50,13 @@ def walked(fmt, position, shape):
         if isinstance(step, Split):
             whole = found.pop(step.axis)
             found[step.outer], found[step.inner] = whole // step.size, whole % step.size
+            extents[step.outer], extents[step.inner] = extents[step.axis] // step.size, step.size
             continue
-        flat = 0
+        flat, extents[step.into] = 0, 1
         for axis in step.axes:
             multiple = max(fmt.multiple(axis), 1)
-            flat = flat * (-(-extents[axis] // multiple) * multiple) + found.pop(axis)
+            padded = -(-extents[axis] // multiple) * multiple
+            flat, extents[step.into] = flat * padded + found.pop(axis), extents[step.into] * padded
         found[step.into] = flat
     return found
 
@@ -92,6 +94,19 @@ def test_an_offset_is_the_sum_of_what_the_loops_count(data):
         at = walked(fmt, position, shape)
         places = (at[axis] // step % extent * stride for axis, extent, step, stride in walk)
         assert sum(places) == offset(fmt, position, shape)
+
+
+def test_extents_of_numpy_do_not_overflow():
+    fmt, shape = parse("nChw16c"), (2**20, 2**20, 1, 1)
+    for dtype in (np.int32, np.int64):
+        given = tuple(np.array(shape, dtype))
+        assert fmt.nbytes(given, "float32") == 2**42
+        assert parse("NHWC").strides(given) == parse("NHWC").strides(shape)
+        assert parse("NCHW").offset((2**19, 3, 0, 0), given) == 2**39 + 3
+    with pytest.raises(FormatError, match=r"fewer than 2\*\*63 elements"):
+        parse("NCHW").nbytes(tuple(np.array((2**31, 2**31, 4, 4))), "int8")
+    with pytest.raises(FormatError, match="non-negative extents"):
+        parse("NC").nbytes((2.0, 3.0), "int8")
 
 
 @given(st.data())
@@ -476,7 +491,11 @@ ONCE = "format: expected each of the axes N, C once in `digits`, found digits "
         ),
         (
             lambda: Format(("N",), ("a", "b"), (), (Split("N", "a", "b", 0),)),
-            "format: expected a step that creates axes with new names, found split N = a b 0",
+            "format: expected a split by 1 or more, found split N = a b 0",
+        ),
+        (
+            lambda: parse("N,C: fuse K = N C; split K = N x 2; walk N x"),
+            "format: expected a step that creates axes with new names, found split K = N x 2",
         ),
         (
             lambda: Format(("N",), ("a", "b"), (Pad("N", 2),), (Split("N", "a", "b", 2),)),

@@ -185,6 +185,17 @@ def test_no_ops_whose_result_the_caller_asks_for_stay():
     assert after == graph
 
 
+def test_factors_of_products_with_themselves_stay():
+    """Both operands come from the same weights, so their factor would be applied twice."""
+    b, x = net(1, 3, 4)
+    y = b.op("matmul", [x, b.const(*range(16), shape=(4, 4))], name="y")
+    scores = b.op("matmul", [y, y], {"perm_b": (0, 2, 1)})
+    graph = b.build([b.op("relu", [b.op("mul", [scores, b.const(0.5)], name="scaled")])])
+    after, reasons = run("hoist_factors", graph)
+    assert after == graph
+    assert reasons == ["scaled: other operands are 'y' as well"]
+
+
 NOT_SPLIT = "the first reshape does not split the channels in two"
 NOT_SWAPPED = "the transpose does not swap the two halves of the channels"
 

@@ -148,6 +148,7 @@ def damaged(tmp_path: Path, change: Callable[[Document], object]) -> PlanError:
         (lambda d: d.update(cost_ns="much"), "field 'cost_ns': expected a number, found \"much\""),
         (lambda d: d.update(cost_ns=True), "field 'cost_ns': expected a number, found true"),
         (lambda d: d.update(cost_ns=float("nan")), "field 'cost_ns': expected a number, found NaN"),
+        (lambda d: d.update(cost_ns=10**400), "field 'cost_ns': expected a number, found 1000"),
         (lambda d: d.update(pins=[]), "field 'pins': expected an object, found []"),
         (lambda d: d["moves"].append({"node_or_tensor": "a", "kind": "jump", "nbytes": 1,
                                       "cost_ns": 1}), "kind': expected one of reorder, copy, fill"),

@@ -156,5 +156,5 @@ def test_threads_of_each_stream() -> None:
     for wrong in (0, -1, False):
         with pytest.raises(sw.InputError, match="streams: expected a number from 1 on, found"):
             stream_threads(2, wrong)
-    with pytest.raises(sw.InputError, match="ahead: expected 1 or more, found 0"):
+    with pytest.raises(sw.InputError, match="ahead: expected a whole number, 1 or more, found 0"):
         Streams(2).map(abs, [], 0)

@@ -242,6 +242,18 @@ def test_elementwise_functions_of_two(op: str, zeros: tuple[int, int], dtype: st
     check(net.build(net.snap(net.b.op(op, [x, y]), "u8", 0.02)), 0.02, share=0.02)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_batch_norms_of_real_numbers_before_a_rounding(size: int) -> None:
+    """With one pixel, strides do not tell channels from pixels, which some kernels mistake."""
+    net = Net()
+    x = net.b.op("avg_pool", [net.b.input("x", (4, 24, size, size))], {"kernel": (1, 1)})
+    scale, shift = (
+        net.b.constant(net.rng.uniform(0.5, 1.5, 24).astype(F32), name) for name in ("a", "b")
+    )
+    y = net.b.op("scale_shift", [x, scale, shift])
+    check(net.build(net.snap(y, "u8", 0.03, 121)), 0.03, is_native=False, share=0.02)
+
+
 def test_gates_of_channels() -> None:
     net = Net()
     x, gate = net.input(2, 24, 6, 5), net.input(2, 24, 1, 1, zero=0)

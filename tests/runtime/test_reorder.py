@@ -12,7 +12,7 @@ from tests.formats_strategies import shapes, simple_formats
 
 import stridewise as sw
 from stridewise.errors import FormatError, InputError
-from stridewise.formats import Format, element_count, names, offsets
+from stridewise.formats import Block, Format, element_count, names, offsets
 from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.runtime.binding.library import load_core
 from stridewise.tensor.reorder import reference_reorder
@@ -102,6 +102,23 @@ def test_pytorch_tensors_with_equal_extents_are_read_by_their_strides():
     assert torch.equal(out, x)
 
 
+def test_tensors_that_may_be_stored_or_logical_are_refused():
+    torch = pytest.importorskip(
+        "torch", reason="PyTorch is not installed: pip install torch==2.13.0"
+    )
+    x = torch.randn(2, 5, 5, 5)
+    neither = x.permute(0, 3, 2, 1)
+    for tensor in (x, neither, neither.numpy()):
+        for src, shape in (
+            ("NHWC", x.shape),
+            (sw.TensorDesc(x.shape, "f32", "NCHW", "NHWC"), None),
+        ):
+            with pytest.raises(FormatError, match="expected strides that tell NCHW from NHWC"):
+                sw.reorder(tensor, src, "NCHW", shape=shape)
+    wide = torch.randn(2, 4, 5, 6)
+    assert torch.equal(sw.reorder(wide, "NHWC", "NCHW", shape=wide.shape), wide)
+
+
 def test_views_with_equal_extents_are_read_by_their_strides():
     x = np.arange(125, dtype=np.float32).reshape(1, 5, 5, 5)
     stored = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
@@ -181,6 +198,27 @@ def test_the_engine_is_chosen_by_measurement_and_remembered(tmp_path):
     np.testing.assert_array_equal(bits(second(array)), bits(expected))
     assert second.engine == first.engine
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_equal_formats_of_other_digits_keep_their_storage_shapes():
+    axes = ("N", "C")
+    one = Format(axes, (*axes, Block("C", 16)))
+    two = Format(axes, (*axes, Block("C", 4), Block("C", 4)))
+    assert one == two
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    for fmt in (one, two, one):
+        found = sw.reorder(x, "NC", fmt)
+        assert found.shape == fmt.storage_shape(x.shape)
+        np.testing.assert_array_equal(sw.reorder(found, fmt, "NC", shape=x.shape), x)
+
+
+def test_steps_of_axes_that_other_steps_make():
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    fused = Format.parse("N,C: split C = x y 2; fuse K = x N; walk K y")
+    found = x.reshape(3, 2, 2).transpose(1, 0, 2).reshape(6, 2)
+    np.testing.assert_array_equal(sw.reorder(x, "NC", fused), found)
+    split = Format.parse("N,C: fuse K = N C; split K = x y 2; walk y x")
+    np.testing.assert_array_equal(sw.reorder(x, "NC", split), x.reshape(6, 2).T)
 
 
 def test_small_tensors_are_moved_without_asking(tmp_path):

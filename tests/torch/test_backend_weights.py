@@ -92,6 +92,21 @@ def test_changes_of_weights(change):
     assert not torch.allclose(found, before)
 
 
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_running_statistics_that_eager_training_changes(with_gradients):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).eval()
+    fast, x = compiled(model), image()
+    same(fast, model, x)
+    with torch.no_grad():
+        before = model(x)
+    model.train()
+    with torch.set_grad_enabled(with_gradients):
+        model(3 * x + 1)
+    model.eval()
+    found = same(fast, model, x)
+    assert not torch.allclose(found, before)
+
+
 def test_changes_that_leave_no_trace_need_repack():
     model = Net().eval()
     fast, x = compiled(model), image()

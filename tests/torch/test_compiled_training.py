@@ -451,3 +451,25 @@ def test_parameters_are_read_where_they_are():
         found.append(float(loss.detach()))
     assert found == sorted(found, reverse=True)
     assert [graph.calls for graph in st.report(model).graphs] == [4, 4]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
+def test_resizes_of_batches_that_change(mode, layout):
+    class Resized(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+        def forward(self, x):
+            return F.interpolate(self.conv(x), scale_factor=2, mode=mode)
+
+    model = Resized().to(memory_format=layout)
+    given = [images(batch)[0].contiguous(memory_format=layout) for batch in (4, 3, 2)]
+
+    def train(net, _):
+        for x in given:
+            net(x).square().mean().backward()
+
+    # PyTorch computes the gradient of bicubic resizes.
+    assert both(model, train, fallback="eager" if mode == "bicubic" else "error") < TOLERANCE

@@ -275,6 +275,18 @@ def test_attention():
     check(lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=mask, scale=0.3), q)
 
 
+@pytest.mark.parametrize("is_bool", [False, True])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_attention_whose_mask_hides_rows(is_bool, is_constant):
+    q, shown = rand(2, 3, 5, 8), torch.rand(5, 5) > 0.4
+    shown[2], shown[:2, 0] = False, True
+    mask = shown if is_bool else torch.zeros(5, 5).masked_fill(~shown, float("-inf"))
+    if is_constant:
+        check(lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=mask), q)
+    else:
+        check(lambda x, m: F.scaled_dot_product_attention(x, x, x, attn_mask=m), q, mask)
+
+
 def test_attention_with_a_causal_mask():
     q, k = rand(2, 3, 5, 8), rand(2, 3, 7, 8)
     check(lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True), q)

@@ -88,6 +88,23 @@ def test_exported_programs():
     assert sw.load(program).name == "ExportedProgram"
 
 
+@pytest.mark.parametrize("is_bool", [False, True])
+def test_attention_of_exported_programs(is_bool):
+    class Masked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            shown = torch.tensor([[1, 1, 1], [0, 0, 0], [0, 1, 1]]).bool()
+            added = torch.zeros(3, 3).masked_fill(~shown, float("-inf"))
+            self.register_buffer("mask", shown if is_bool else added)
+
+        def forward(self, x):
+            return torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=self.mask)
+
+    module, x = Masked().eval(), torch.randn(2, 3, 8)
+    model = sw.compile(torch.export.export(module, (x,)), tune="model")
+    assert torch.allclose(model(x), module(x), atol=1e-5)
+
+
 def test_plan_is_that_of_compile():
     module = Net().eval()
     plan = sw.plan(module, image(), tune="model")

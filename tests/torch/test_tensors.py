@@ -88,3 +88,12 @@ def test_volumes_and_rows():
 def test_numpy_stays_numpy():
     x = image((1, 3, 2, 2)).numpy()
     assert type(sw.reorder(x, "NCHW", "NHWC")) is type(x)
+
+
+def test_tensors_whose_elements_overlap_are_copied_first():
+    x = torch.randn(1, 5, 3, 3).expand(2, 5, 3, 3)
+    windows = torch.arange(12.0).as_strided((1, 2, 3, 3), (0, 3, 1, 2))
+    for tensor in (x, windows):
+        for fmt in ("NCHW", "NHWC", "nChw8c"):
+            expected = swt.contiguous(tensor.clone(), fmt)
+            assert torch.equal(swt.contiguous(tensor, fmt), expected)

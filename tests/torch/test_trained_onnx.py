@@ -39,6 +39,21 @@ def network(share: float = 0.0) -> Any:
     )  # fmt: skip
 
 
+class Shared(nn.Module):
+    """A batch norm that is used twice, and one that keeps no statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 6, 3), nn.Linear(6, CLASSES)
+        self.bn = nn.BatchNorm2d(6, momentum=0.3)
+        self.free = nn.BatchNorm2d(6, track_running_stats=False)
+
+    def forward(self, x: Any) -> Any:
+        y = self.bn(self.first(x))
+        y = self.free(self.bn(F.relu(y) + y))
+        return self.last(torch.tanh(y).mean((2, 3)))
+
+
 def exported(net: Any) -> bytes:
     file = io.BytesIO()
     mode = torch.onnx.TrainingMode.TRAINING
@@ -84,6 +99,30 @@ def test_a_model_is_trained_as_pytorch_trains_it_and_given_back(tmp_path: Path):
     np.testing.assert_allclose(theirs, result, rtol=1e-4, atol=1e-5)
     found = sw.compile(tmp_path / "net.onnx", tune="model", store_limit=0)(x)
     np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_batch_norms_that_are_shared_or_keep_no_statistics(frozen: bool):
+    torch.manual_seed(0)
+    net = Shared().train()
+    graph = sw.load(exported(net), training=True)
+    train = ["last.weight", "last.bias"] if frozen else None
+    trainer = sw.Trainer(graph, optimizer=sw.SGD(0.1), tune="model", train=train)
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(train is None or name in train)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for seed in range(4):
+        x, labels = batch(seed)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
+        loss.backward()
+        optimizer.step()
+        np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-4)
+    own = trainer.state_dict()
+    for name, tensor in net.state_dict().items():
+        if name in own:
+            np.testing.assert_allclose(own[name], tensor.numpy(), rtol=1e-3, atol=1e-4)
+    assert {"bn.running_mean", "bn.running_var"} <= own.keys()
 
 
 def test_weights_of_pytorch_are_loaded_by_name():

@@ -128,7 +128,7 @@ def test_without_parameters_nothing_changes() -> None:
 
 def test_fewer_arguments_are_others() -> None:
     args = made()
-    watch = load_core().TensorWatch(args, [2, 3], VERSION, ADDRESS)
+    watch = load_core().TensorWatch(args, [2, 3], [0, 0], VERSION, ADDRESS)
     assert watch.holds(tuple(args))
     assert not watch.holds(args[:3])
     assert not watch.holds([])
@@ -145,6 +145,6 @@ def test_fewer_arguments_are_others() -> None:
 )
 def test_what_cannot_be_watched(positions: Any, version: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
-        load_core().TensorWatch(made(), positions, version, ADDRESS)
+        load_core().TensorWatch(made(), positions, [0] * len(positions), version, ADDRESS)
     with pytest.raises(TypeError, match="expected a sequence of tensors"):
-        load_core().TensorWatch(3, [0], VERSION, ADDRESS)
+        load_core().TensorWatch(3, [0], [0], VERSION, ADDRESS)

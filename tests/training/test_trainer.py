@@ -277,6 +277,7 @@ def test_graphs_and_options_that_do_not_fit():
         lambda: sw.SGD(lr=-1.0),
         lambda: sw.SGD(lr=0.1, nesterov=True),
         lambda: sw.SGD(lr=0.1, momentum=1.0),
+        lambda: sw.SGD(lr=0.1, momentum=float),
         lambda: sw.SGD(lr=0.1, momentum=0.9, dampening=-0.1),
         lambda: sw.SGD(lr=0.1, momentum=0.9, nesterov=True, dampening=0.1),
         lambda: sw.AdamW(betas=(0.9, 1.0)),

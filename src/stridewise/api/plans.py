@@ -170,6 +170,8 @@ def load_plan(
     Warns:
         PlanWarning: the plan was made for another machine, library or number of threads.
     """
+    if not isinstance(path, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError.at("load_plan", expected="the path of a plan file", found=repr(path))
     options = Options(shapes=shapes, values=values, threads=threads, origins=origins, plan=path)
     return _planned(job_of(source, options))
 

@@ -185,7 +185,9 @@ class Trainer:
         """
         with self._lock:
             parts = (self.model.run(feeds) for feeds in self._feeds(x, labels))
-            loss = float(np.mean([float(value) for part in parts for value in part.values()]))
+            loss = float(
+                np.mean([np.asarray(value).item() for part in parts for value in part.values()])
+            )
             self.steps += 1
             self.losses.append(loss)
             statistics = {name: self.model.states[name] for name in self._statistics}

@@ -25,7 +25,7 @@ from stridewise import __version__
 from stridewise.cli.console import OUT, Request, compile_options, streams_option, with_options
 from stridewise.cli.outputs import Command
 from stridewise.cli.run import random_inputs
-from stridewise.errors import InputError
+from stridewise.errors import ExecutionError, InputError
 from stridewise.frontends.registry import WRITER
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model
@@ -138,8 +138,14 @@ def open_onnxruntime(
 
     def share(index: int, count: int) -> list[Array]:
         found: list[Array] = []
-        for _ in range(count // streams + (index < count % streams)):
-            found = list(sessions[index].run(None, feeds))
+        try:
+            for _ in range(count // streams + (index < count % streams)):
+                found = list(sessions[index].run(None, feeds))
+        except Exception as error:  # the exceptions of ONNX Runtime have no other common base
+            said = " ".join(str(error).split())
+            shapes = ", ".join(f"{name} {feed.shape}" for name, feed in feeds.items())
+            where = f"ONNX Runtime on {shapes}"
+            raise ExecutionError.at(where, expected="a run", found=said) from error
         return found
 
     def run(count: int) -> list[Array]:

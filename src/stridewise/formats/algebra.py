@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import NamedTuple
+from operator import index as as_int
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import FormatError
-from stridewise.formats.data import Block, FormatData, Fuse, Pitch
+from stridewise.formats.data import Block, FormatData, Fuse, Pitch, Split
 
 __all__ = [
     "Loop",
@@ -28,13 +29,17 @@ __all__ = [
     "offsets",
     "padded_shape",
     "same_bytes",
+    "sources",
     "storage_shape",
     "strides",
     "sub_tensor",
     "walked_extents",
+    "walked_index",
 ]
 
 _LARGEST = 2**63 - 1
+
+_Index = TypeVar("_Index", int, NDArray[np.int64])
 
 
 class Loop(NamedTuple):
@@ -54,13 +59,18 @@ class Loop(NamedTuple):
 
 
 def _checked(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
-    if len(shape) != fmt.rank or any(extent < 0 for extent in shape):
+    """Return the extents as numbers of Python; those of NumPy overflow."""
+    try:
+        extents = tuple(map(as_int, shape))
+    except TypeError:
+        extents = ()
+    if len(extents) != fmt.rank or any(extent < 0 for extent in extents):
         raise FormatError.at(
             f"format {fmt}",
             expected=f"{fmt.rank} non-negative extents over {_listed(fmt.axes)}",
             found=f"shape {tuple(shape)}",
         )
-    return tuple(shape)
+    return extents
 
 
 def _listed(axes: Sequence[str]) -> str:
@@ -82,26 +92,37 @@ def _padded(fmt: FormatData, axis: str, extent: int) -> int:
     return _round_up(extent, multiple)
 
 
+def _stages(fmt: FormatData, shape: Sequence[int]) -> list[dict[str, int]]:
+    """Return the extents of all axes before each step of a format, and after the last one.
+
+    Raises:
+        FormatError: the rank is wrong, or an extent is not a multiple of a split or of a block.
+    """
+    extents = dict(zip(fmt.axes, _checked(fmt, shape), strict=True))
+    found = [dict(extents)]
+    for step in fmt.steps:
+        if isinstance(step, Fuse):
+            extents[step.into] = prod(_padded(fmt, axis, extents.pop(axis)) for axis in step.axes)
+        else:
+            extent = extents.pop(step.axis)
+            if extent % step.size:
+                raise FormatError.at(
+                    f"format {fmt}",
+                    expected=f"a multiple of {step.size} along {step.axis}, which is split",
+                    found=f"{extent}",
+                )
+            extents[step.outer], extents[step.inner] = extent // step.size, step.size
+        found.append(dict(extents))
+    return found
+
+
 def walked_extents(fmt: FormatData, shape: Sequence[int]) -> dict[str, int]:
     """Return the extent of every axis that the digits name, before padding.
 
     Raises:
         FormatError: the rank is wrong, or an extent is not a multiple of a split or of a block.
     """
-    extents = dict(zip(fmt.axes, _checked(fmt, shape), strict=True))
-    for step in fmt.steps:
-        if isinstance(step, Fuse):
-            parts = [_padded(fmt, axis, extents.pop(axis)) for axis in step.axes]
-            extents[step.into] = prod(parts)
-            continue
-        extent = extents.pop(step.axis)
-        if extent % step.size:
-            raise FormatError.at(
-                f"format {fmt}",
-                expected=f"a multiple of {step.size} along {step.axis}, which is split",
-                found=f"{extent}",
-            )
-        extents[step.outer], extents[step.inner] = extent // step.size, step.size
+    extents = _stages(fmt, shape)[-1]
     for axis, extent in extents.items():
         if axis not in fmt.order and extent != fmt.multiple(axis):
             raise FormatError.at(
@@ -163,6 +184,7 @@ def padded_shape(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     Axes that are flattened or split are rounded up individually. :func:`walked_extents` and
     :func:`storage_shape` return the extents after flattening and splitting.
     """
+    shape = _checked(fmt, shape)
     walked_extents(fmt, shape)
     return tuple(_padded(fmt, axis, extent) for axis, extent in zip(fmt.axes, shape, strict=True))
 
@@ -190,7 +212,7 @@ def element_count(fmt: FormatData, shape: Sequence[int]) -> int:
 
 def is_dense(fmt: FormatData, shape: Sequence[int]) -> bool:
     """Return whether the format stores this shape without padding."""
-    return element_count(fmt, shape) == prod(shape)
+    return element_count(fmt, shape) == prod(_checked(fmt, shape))
 
 
 def strides(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
@@ -210,20 +232,39 @@ def strides(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(found[axis] for axis in fmt.axes)
 
 
-def _walked_index(
-    fmt: FormatData, position: Mapping[str, int], shape: Sequence[int]
-) -> dict[str, int]:
-    """Convert an index over the canonical axes to one over the axes that the digits name."""
-    extents = dict(zip(fmt.axes, shape, strict=True))
+def walked_index(
+    fmt: FormatData, position: Mapping[str, _Index], shape: Sequence[int]
+) -> dict[str, _Index]:
+    """Convert indices of canonical axes to indices of the axes that the digits name.
+
+    Args:
+        fmt: the format.
+        position: an index, or an array of indices, for each canonical axis. Axes may be left out
+            together with all others that steps combine them with.
+        shape: the canonical shape.
+    """
     found = dict(position)
-    for step in fmt.steps:
-        if isinstance(step, Fuse):
-            flat = 0
-            for axis in step.axes:
+    for step, extents in zip(fmt.steps, _stages(fmt, shape), strict=False):
+        if isinstance(step, Split):
+            if step.axis in found:
+                whole = found.pop(step.axis)
+                found[step.outer], found[step.inner] = whole // step.size, whole % step.size
+        elif step.axes[0] in found:
+            flat = found.pop(step.axes[0])
+            for axis in step.axes[1:]:
                 flat = flat * _padded(fmt, axis, extents[axis]) + found.pop(axis)
             found[step.into] = flat
+    return found
+
+
+def sources(fmt: FormatData) -> dict[str, frozenset[str]]:
+    """Return the canonical axes that each axis, also one between two steps, consists of."""
+    found = {axis: frozenset((axis,)) for axis in fmt.axes}
+    for step in fmt.steps:
+        if isinstance(step, Fuse):
+            found[step.into] = frozenset[str]().union(*(found[axis] for axis in step.axes))
         else:
-            found[step.outer], found[step.inner] = divmod(found.pop(step.axis), step.size)
+            found[step.outer] = found[step.inner] = found[step.axis]
     return found
 
 
@@ -238,13 +279,13 @@ def offset(fmt: FormatData, index: Sequence[int], shape: Sequence[int]) -> int:
     Raises:
         FormatError: the index is outside the shape.
     """
-    shape = _checked(fmt, shape)
+    shape, index = _checked(fmt, shape), tuple(map(as_int, index))
     if len(index) != fmt.rank or any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
         raise FormatError.at(
             f"format {fmt}", expected=f"an index into {shape}", found=f"{tuple(index)}"
         )
     walk = loops(fmt, shape)
-    position = _walked_index(fmt, dict(zip(fmt.axes, index, strict=True)), shape)
+    position = walked_index(fmt, dict(zip(fmt.axes, index, strict=True)), shape)
     return sum(position[axis] // step % extent * stride for axis, extent, step, stride in walk)
 
 
@@ -262,25 +303,28 @@ def index(fmt: FormatData, offset: int, shape: Sequence[int]) -> tuple[int, ...]
     walk, size, _ = _walk(fmt, shape)
     if not 0 <= offset < size:
         raise FormatError.at(f"format {fmt}", expected=f"an offset below {size}", found=f"{offset}")
-    extents = walked_extents(fmt, shape)
-    position = dict.fromkeys(extents, 0)
+    stages = _stages(fmt, shape)
+    position = dict.fromkeys(stages[-1], 0)
     rest = offset
     for loop in walk:
         digit, rest = divmod(rest, loop.stride)
         if digit >= loop.extent:
             return None
         position[loop.axis] += digit * loop.step
-    if rest or any(position[axis] >= extent for axis, extent in extents.items()):
+    if rest:
         return None
-    canonical = dict(zip(fmt.axes, shape, strict=True))
-    for step in reversed(fmt.steps):
+    for step, extents, after in zip(
+        reversed(fmt.steps), stages[-2::-1], stages[:0:-1], strict=True
+    ):
+        if any(position[axis] >= extent for axis, extent in after.items()):
+            return None
         if isinstance(step, Fuse):
             flat = position.pop(step.into)
             for axis in reversed(step.axes):
-                flat, position[axis] = divmod(flat, _padded(fmt, axis, canonical[axis]))
+                flat, position[axis] = divmod(flat, _padded(fmt, axis, extents[axis]))
         else:
             position[step.axis] = position.pop(step.outer) * step.size + position.pop(step.inner)
-    if any(position[axis] >= extent for axis, extent in canonical.items()):
+    if any(position[axis] >= extent for axis, extent in stages[0].items()):
         return None
     return tuple(position[axis] for axis in fmt.axes)
 
@@ -311,18 +355,8 @@ def offsets(fmt: FormatData, shape: Sequence[int]) -> NDArray[np.int64]:
         axis: np.arange(extent).reshape([-1 if a == axis else 1 for a in fmt.axes])
         for axis, extent in zip(fmt.axes, shape, strict=True)
     }
-    extents = dict(zip(fmt.axes, shape, strict=True))
-    for step in fmt.steps:
-        if isinstance(step, Fuse):
-            flat = np.zeros((1,) * fmt.rank, np.int64)
-            for axis in step.axes:
-                flat = flat * _padded(fmt, axis, extents[axis]) + grid.pop(axis)
-            grid[step.into] = flat
-        else:
-            whole = grid.pop(step.axis)
-            grid[step.outer], grid[step.inner] = whole // step.size, whole % step.size
     total = np.zeros(shape, np.int64)
-    for axis, positions in grid.items():
+    for axis, positions in walked_index(fmt, grid, shape).items():
         total += parts[axis][positions]
     return total
 
@@ -366,6 +400,7 @@ def same_bytes(f: FormatData, g: FormatData, shape: Sequence[int]) -> bool:
     """
     if set(f.axes) != set(g.axes):
         return False
+    shape = _checked(f, shape)
     in_g = tuple(shape[f.axes.index(axis)] for axis in g.axes)
     if 0 in shape:
         return True

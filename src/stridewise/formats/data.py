@@ -159,6 +159,7 @@ class FormatData:
         axes = list(self.axes)
         if len(set(axes)) != len(axes) or any(not axis for axis in axes):
             raise _refuse("axes with distinct names", f"axes {self.axes}")
+        named = set(axes)
         for step in self.steps:
             taken = step.axes if isinstance(step, Fuse) else (step.axis,)
             given = (step.into,) if isinstance(step, Fuse) else (step.outer, step.inner)
@@ -167,8 +168,11 @@ class FormatData:
             at = axes.index(taken[0])
             axes = [axis for axis in axes if axis not in taken]
             axes[at:at] = given
-            if len(set(axes)) != len(axes) or (isinstance(step, Split) and step.size < 1):
+            if len(set(given) - named) != len(given) or "" in given:
                 raise _refuse("a step that creates axes with new names", f"{step}")
+            if isinstance(step, Split) and step.size < 1:
+                raise _refuse("a split by 1 or more", f"{step}")
+            named |= set(given)
         return tuple(axes)
 
     def _checked_blocks(self, walked: tuple[str, ...]) -> tuple[Block, ...]:

@@ -65,12 +65,18 @@ class Rewriter:
         """Return the nodes that read a value, each once."""
         return tuple(self._nodes[reader] for reader in self._readers.get(name, ()))
 
-    def only_reader(self, name: str) -> Node | None:
-        """Return the single node that reads a value, None where others or the caller see it."""
+    def only_reader(self, name: str, *, once: bool = True) -> Node | None:
+        """Return the node that alone reads a value; None if others or the caller see it.
+
+        Args:
+            name: of the value.
+            once: whether a node does not count that reads it as several operands. A change of the
+                value would change all of them.
+        """
         readers = self.readers(name)
         if len(readers) != 1 or self.is_output(name):
             return None
-        return readers[0]
+        return None if once and readers[0].inputs.count(name) > 1 else readers[0]
 
     def is_output(self, name: str) -> bool:
         """Return whether a value must keep its name: a call returns it, or an update stores it."""

@@ -322,7 +322,8 @@ class GraphBuilder(NodeBuilder):
     ) -> None:
         """Move the running mean and variance of a batch norm towards those of the batch.
 
-        Source: PyTorch, BatchNorm2d. One element has no variance, and gives none.
+        Source: PyTorch, BatchNorm2d. One element has no variance, and gives none. If several batch
+        norms share the states, each moves what the one before has made of them.
 
         Args:
             states: the running mean and variance.
@@ -332,7 +333,8 @@ class GraphBuilder(NodeBuilder):
         """
         shares = (momentum, momentum * count / max(count - 1, 1))
         for state, statistic, share in zip(states, statistics, shares, strict=True):
-            kept = self.op("mul", [state, self.constant(np.array(1 - momentum, np.float32))])
+            old = self._updates.pop(state, state)
+            kept = self.op("mul", [old, self.constant(np.array(1 - momentum, np.float32))])
             new = self.op("mul", [statistic, self.constant(np.array(share, np.float32))])
             self.update(state, self.op("add", [kept, new]))
 

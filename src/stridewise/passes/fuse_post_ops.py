@@ -141,7 +141,7 @@ def fuse_post_ops(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal,
         if rewriter.value(producer.outputs[0]).dtype.name not in ability.dtypes:
             continue  # no kernel computes in this dtype
         while True:
-            follower = rewriter.only_reader(producer.outputs[0])
+            follower = rewriter.only_reader(producer.outputs[0], once=False)
             if follower is None or OPS[follower.op].post_op == "none" or follower.post_ops:
                 break
             post = _post_op(rewriter, ability, order, producer, follower)

@@ -45,7 +45,7 @@ def _origin(rewriter: Rewriter, name: str) -> Node | str:
         if node is None or (node.op not in _MOVES and node.op != "matmul"):
             return ""
         if rewriter.only_reader(name) is None:
-            return f"other nodes read {name!r}"
+            return f"other operands are {name!r} as well"
         if node.op == "matmul":
             constants = [rewriter.known(item) is not None for item in node.inputs if item]
             if all(constants[1:]) and not node.post_ops:

@@ -131,7 +131,7 @@ class _Merger:
     def scaled(self, node: Node) -> _Sum | None:
         if not self.are_known(node.inputs[1:]):
             return None
-        before = self.inside(node.inputs[0], node)
+        before = self.inside(node.inputs[0])
         if before is None or not before.inner:
             return _Sum(node.inputs[0], (_Term(node, np.ones(1)),), np.zeros(1), ())
         scale, shift = (self.numbers(name) for name in node.inputs[1:])
@@ -143,9 +143,9 @@ class _Merger:
         assert found is not None  # callers ask `are_known` first
         return found.astype(np.float64)
 
-    def inside(self, name: str, reader: Node) -> _Sum | None:
+    def inside(self, name: str) -> _Sum | None:
         """Return a value as a sum if one node alone reads it, once."""
-        if self.rewriter.only_reader(name) is None or reader.inputs.count(name) > 1:
+        if self.rewriter.only_reader(name) is None:
             return None
         return self.sums.get(name)
 
@@ -164,7 +164,7 @@ class _Merger:
         return found and dataclasses.replace(found, inner=(*found.inner, node.name))
 
     def with_constant(self, node: Node, name: str) -> _Sum | None:
-        found = self.inside(name, node)
+        found = self.inside(name)
         position = 1 - node.inputs.index(name)
         if found is None or (node.op == "sub" and position == 0):
             return None
@@ -185,7 +185,7 @@ class _Merger:
         return None if data.ndim > rank or others else data.reshape(-1)
 
     def of_two(self, node: Node) -> _Sum | None:
-        left, right = (self.inside(name, node) for name in node.inputs)
+        left, right = (self.inside(name) for name in node.inputs)
         for name, other in zip(node.inputs, (right, left), strict=True):
             if other is not None and other.source == name:
                 whole = _Sum(name, (_Term(None, np.ones(1)),), np.zeros(1), ())

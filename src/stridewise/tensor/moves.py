@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.classes import dataclass
-from stridewise.formats import Format, Fuse, Loop, Split, algebra
+from stridewise.formats import Format, Fuse, Loop, algebra
 
 __all__ = ["Move", "Moves", "Nest", "Side", "Tail", "moves", "zeros"]
 
@@ -196,33 +196,18 @@ def _parts(loops: Sequence[Loop], axis: str, indices: Offsets) -> Offsets:
 
 
 def _groups(fmts: Sequence[Format], axes: Sequence[str]) -> list[tuple[str, ...]]:
-    """Group the axes: axes that a step of either format flattens are in one group."""
+    """Group the axes: axes that steps of either format combine are in one group."""
     groups = [{axis} for axis in axes]
-    for fmt in fmts:
-        for step in fmt.steps:
-            taken = set(step.axes) if isinstance(step, Fuse) else {step.axis}
-            joined = {axis for group in groups if group & taken for axis in group}
-            groups = [group for group in groups if not group & taken] + [joined]
+    for taken in (axes for fmt in fmts for axes in algebra.sources(fmt).values()):
+        joined = {axis for group in groups if group & taken for axis in group}
+        groups = [group for group in groups if not group & taken] + [joined]
     return [tuple(axis for axis in axes if axis in group) for group in groups]
 
 
-def _walked(side: Side, axes: Sequence[str], grid: Mapping[str, Offsets]) -> Offsets:
+def _walked(side: Side, grid: Mapping[str, Offsets]) -> Offsets:
     """Return the offsets of indices of canonical axes after the steps of the format."""
-    extents = dict(zip(side.fmt.axes, side.shape, strict=True))
-    found: dict[str, Offsets] = {axis: grid[axis] for axis in axes}
-    for step in side.fmt.steps:
-        if isinstance(step, Split):
-            if step.axis in found:
-                whole = found.pop(step.axis)
-                found[step.outer], found[step.inner] = whole // step.size, whole % step.size
-        elif set(step.axes) <= set(found):
-            flat = np.zeros(len(grid[axes[0]]), np.int64)
-            for axis in step.axes:
-                multiple = side.fmt.multiple(axis)
-                flat = flat * (-(-extents[axis] // multiple) * multiple) + found.pop(axis)
-            found[step.into] = flat
-    total = np.zeros(len(grid[axes[0]]), np.int64)
-    for axis, indices in found.items():
+    total = np.zeros(len(next(iter(grid.values()))), np.int64)
+    for axis, indices in algebra.walked_index(side.fmt, grid, side.shape).items():
         total += _parts(side.loops, axis, indices)
     return total
 
@@ -233,7 +218,7 @@ def _joint_pieces(group: tuple[str, ...], src: Side, dst: Side, scale: str | Non
     flat = np.indices(extents).reshape(len(group), -1).astype(np.int64)
     grid = dict(zip(group, flat, strict=True))
     steps = grid[scale] if scale in group else np.zeros(flat.shape[1], np.int64)
-    return _regular(_Table(_walked(src, group, grid), _walked(dst, group, grid), steps))
+    return _regular(_Table(_walked(src, grid), _walked(dst, grid), steps))
 
 
 def _axis_pieces(axis: str, extent: int, src: Side, dst: Side, scale: str | None) -> list[_Piece]:
@@ -361,14 +346,8 @@ def _padded(
 
 
 def _all_of(dst: Side, group: tuple[str, ...]) -> tuple[Move, ...]:
-    """Return the loops over all indices of some axes, padding included."""
-    taken = set(group)
-    for step in dst.fmt.steps:
-        if isinstance(step, Fuse) and set(step.axes) & taken:
-            taken.add(step.into)
-        elif isinstance(step, Split) and step.axis in taken:
-            taken |= {step.outer, step.inner}
-    return tuple(Move(loop.extent, 0, loop.stride) for loop in dst.loops if loop.axis in taken)
+    """Return the loops over all indices of axes that no step changes, padding included."""
+    return tuple(Move(loop.extent, 0, loop.stride) for loop in dst.loops if loop.axis in group)
 
 
 def _zero_nests(box: list[list[_Piece]]) -> list[Nest]:

@@ -54,11 +54,27 @@ class Program:
             run_nodes(self.views, tensors, self.values)
         self.calls += 1
         found: list[Any] = []
+        copies: dict[int, Any] = {}
         for node, index, value in self.results:
             if node is not None:
                 found.append(tensors[node])
             elif index is not None:
                 found.append(args[index])
             else:  # the caller may write to results
-                found.append(value.clone() if isinstance(value, torch.Tensor) else value)
+                found.append(_copied(value, copies) if isinstance(value, torch.Tensor) else value)
         return found
+
+
+def _copied(tensor: Any, copies: dict[int, Any]) -> Any:
+    """Return a tensor in a copy of its memory; those in one memory stay in one.
+
+    Args:
+        tensor: the tensor.
+        copies: of memory, by the address of the original; the copy is added.
+    """
+    memory = tensor.untyped_storage()
+    if memory.data_ptr() not in copies:
+        copies[memory.data_ptr()] = memory.clone()
+    found = torch.empty(0, dtype=tensor.dtype)
+    copy = copies[memory.data_ptr()]
+    return found.set_(copy, tensor.storage_offset(), tensor.shape, tensor.stride())

@@ -110,7 +110,18 @@ def contiguous(tensor: Any, memory_format: str | Format, axes: str | None = None
         pairs = zip(shape, strides, tensor.stride(), strict=True)
         if all(extent == 1 or have == want for extent, want, have in pairs):
             return tensor
-    return reorder(tensor, own, wanted)
+    return reorder(tensor.contiguous() if _overlaps(tensor) else tensor, own, wanted)
+
+
+def _overlaps(tensor: Any) -> bool:
+    """Return whether several elements may be in one place, as in an expanded tensor."""
+    reach = 0
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    for stride, extent in sorted((stride, extent) for stride, extent in pairs if extent > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
 
 
 def _desc(

@@ -84,11 +84,21 @@ def _memory(tensor: Any) -> Any:
         return tensor
 
 
+def _compared(tensor: Any) -> int:
+    """Return how many bytes of a tensor are compared in each run.
+
+    PyTorch's batch norms in training change running statistics, but not their versions.
+    """
+    is_row = tensor.dim() == 1 and tensor.is_contiguous() and tensor.device.type == "cpu"
+    is_statistics = is_row and tensor.is_floating_point()
+    return 0 if isinstance(tensor, torch.nn.Parameter) or not is_statistics else tensor.nbytes
+
+
 class Weights:
     """The parameters among the arguments of a call, as they were then.
 
-    They are compared by identity, version and address. As long as the memory of all of them exists,
-    a tensor at other memory has another identity or another address.
+    They are compared by identity, version and address, rows of buffers also by content. As long as
+    the memory of all of them exists, a tensor at other memory has another identity or address.
     """
 
     def __init__(self, args: Sequence[Any], positions: Sequence[int]) -> None:
@@ -101,8 +111,9 @@ class Weights:
         """
         self._epoch, self._is_alive = _Epoch.number, True
         watched = [at for at in positions if not args[at].is_inference()]
+        compared = [_compared(args[at]) for at in watched]
         kind = torch.Tensor
-        self._watch = load_core().TensorWatch(args, watched, kind._version, kind.data_ptr)
+        self._watch = load_core().TensorWatch(args, watched, compared, kind._version, kind.data_ptr)
         self._positions, self._are_watched = positions, bool(watched)
         own = weakref.ref(self)
 

@@ -50,9 +50,11 @@ class Optimizer(Protocol):
 
 
 def _checked(optimizer: str, **limits: tuple[object, float]) -> None:
-    """Raise unless numbers lie from 0 up to below a limit; schedules are not called."""
+    """Raise unless numbers lie from 0 up to below a limit; a schedule of rates is not called."""
     for name, (value, below) in limits.items():
-        if callable(value) or (isinstance(value, Real) and 0 <= float(value) < below):
+        if (name == "lr" and callable(value)) or (
+            isinstance(value, Real) and 0 <= float(value) < below
+        ):
             continue
         end = "" if below == float("inf") else f" and below {below:g}"
         expected = f"a number from 0 on{end}"

@@ -43,11 +43,31 @@ def _sized(whole: Any, spatial: int) -> Callable[..., Any]:
     return call
 
 
+def _unset_gradient(gradient: Any, _size: Any, shape: Any, *_: Any) -> Any:
+    """Return the type of a resize's gradient: its shape, and the memory format of the other one."""
+    order = submodule("torch._prims_common").suggest_memory_format(gradient)
+    return gradient.new_empty(shape).contiguous(memory_format=order)
+
+
+@contextmanager
+def _typed_gradients() -> Generator[None]:
+    """Let PyTorch find types of resizes' gradients if extents are symbolic; its kernels do not."""
+    table = submodule("torch._decomp").decomposition_table
+    packets = (getattr(torch.ops.aten, f"{name}_backward") for name in _RESIZES)
+    added = [packet.default for packet in packets if packet.default not in table]
+    table.update(dict.fromkeys(added, _unset_gradient))
+    try:
+        yield
+    finally:
+        for overload in added:
+            table.pop(overload, None)
+
+
 @contextmanager
 def whole_operators() -> Generator[None]:
     """Trace resizes as one operator each; PyTorch's decompositions are back afterwards."""
     keys = [getattr(submodule("torch._C").DispatchKey, name) for name in _KEYS]
-    with _lock:
+    with _lock, _typed_gradients():
         saved: list[tuple[Any, dict[Any, Any]]] = []
         for name, spatial in _RESIZES.items():
             packet = getattr(torch.ops.aten, name)

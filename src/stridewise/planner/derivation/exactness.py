@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from stridewise.graph import Graph, Node
 from stridewise.ops import OPS
+from stridewise.ops.element_types import FLOATS
 from stridewise.ops.quantize import MOVES
 
 __all__ = ["exact_values"]
@@ -23,15 +24,30 @@ def _updated(graph: Graph) -> set[str]:
 
     Rounded to bfloat16, a sum would lose steps below one part in 256 of a parameter.
     """
+    return _before(graph, graph.updates.values(), frozenset())
+
+
+def _converted(graph: Graph) -> set[str]:
+    """Return what becomes integers or booleans, and what is elementwise or moved before it.
+
+    Integers above 256 are no numbers of bfloat16, and limits such as 32767 would be exceeded.
+    """
+    casts = (node for node in graph.nodes if node.op == "cast")
+    given = (c.inputs[0] for c in casts if graph.values[c.outputs[0]].dtype.name not in FLOATS)
+    return _before(graph, given, _SELECTIONS)
+
+
+def _before(graph: Graph, names: Iterable[str], others: Collection[str]) -> set[str]:
+    """Return values, and what they are computed from by elementwise and other given operators."""
     producers, found = graph.producers(), set[str]()
-    left = list(graph.updates.values())
+    left = list(names)
     while left:
         name = left.pop()
         node = producers.get(name)
         if node is None or name in found:
             continue
         found.add(name)
-        if OPS[node.op].origin == "elementwise":
+        if node.op in others or OPS[node.op].origin == "elementwise":
             left += filter(None, node.inputs)
     return found
 
@@ -71,4 +87,4 @@ def _selected(graph: Graph) -> Iterator[set[str]]:
 
 def exact_values(graph: Graph) -> set[str]:
     """Return the values that plans must not round, with what other exact values come from."""
-    return _updated(graph).union(*_selected(graph))
+    return _updated(graph).union(_converted(graph), *_selected(graph))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import field
+from math import prod
 from typing import Literal
 
 from stridewise.classes import dataclass
@@ -19,6 +20,9 @@ from stridewise.planner.questions.why import duration
 from stridewise.tensor import Spell
 
 __all__ = ["Saving", "find_savings"]
+
+_MOST = 32
+"""Of how many inputs and outputs savings are sought: each format of each is planned."""
 
 _NOISE = 1e-9
 """Relative differences of costs below this value are rounding errors."""
@@ -65,7 +69,10 @@ def _cost(plan: PlanData, edge: Boundary) -> float:
 
 
 def find_savings(plan: PlanData) -> tuple[Saving, ...]:
-    """Return the positive savings of accepting another format, for each input and output."""
+    """Return the positive savings of accepting another format of an input or output.
+
+    If there are many, savings are sought for the largest of them.
+    """
     edge = plan.terms.edge
     base = _cost(plan, edge)
     sides: tuple[tuple[Literal["input", "output"], str, Mapping[str, tuple[Format, ...]]], ...] = (
@@ -73,10 +80,13 @@ def find_savings(plan: PlanData) -> tuple[Saving, ...]:
         ("output", "outputs", edge.outputs),
     )
     kept = {*plan.graph.stored, *plan.graph.updates.values()}
+    names = {name for _, _, formats in sides for name in formats if not plan.graph.is_packed(name)}
+    sizes = {name: prod(plan.graph.values[name].shape) for name in names - kept}
+    asked = set(sorted(sizes, key=lambda name: (-sizes[name], name))[:_MOST])
     found: list[Saving] = []
     for side, attribute, formats in sides:
         for name, known in formats.items():
-            if plan.graph.is_packed(name) or name in kept:
+            if name not in asked:
                 continue
             for fmt in _others(plan, name, known):
                 wider = {**formats, name: (*known, fmt)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from stridewise.errors import ExecutionError
+from stridewise.errors import ExecutionError, FormatError
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import permuted_strides
 from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
@@ -33,7 +33,11 @@ class KernelArguments:
         self._params = dict(spec.params)
 
     def describe(self, memory: MemorySpec) -> _core.MemoryDesc:
-        """Return the descriptor of a memory, by strides where the library names no such order."""
+        """Return the descriptor of a memory, by strides where the library names no such order.
+
+        Raises:
+            FormatError: it has blocks in an order that the library does not name.
+        """
         if not memory.dims:  # the library has no scalars
             return self.core.MemoryDesc((1,), memory.dtype, "a")
         if memory.strides is not None:
@@ -42,7 +46,15 @@ class KernelArguments:
             # The library names only some of the permutations; by strides it takes all of them.
             strides = permuted_strides(memory.dims, memory.tag)
             return self.core.MemoryDesc.strided(memory.dims, memory.dtype, strides)
-        return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
+        try:
+            return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
+        except ValueError as error:
+            raise FormatError.at(
+                str(self.spec),
+                expected="formats without blocks, or blocked ones that oneDNN has a tag for",
+                found=repr(memory.tag),
+                fix="give input_formats and output_formats of another order, and reorder outside",
+            ) from error
 
     def memory(self, role: str) -> _core.MemoryDesc:
         """Return the descriptor of the memory with a role; the spec must have one."""

@@ -255,6 +255,7 @@ class DynamicModel(Model):
                 f"model {self.name!r}",
                 expected=f"shapes of {', '.join(self._specs)}",
                 found=f"none of {', '.join(missing)}",
+                fix="give shapes= (on the command line: --shape NAME=EXTENTS)",
             )
         program, _ = self._program({**given, **{n: v.shape for n, v in known.items()}}, known)
         return program

@@ -13,7 +13,7 @@ from stridewise.errors import InputError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape, user_format
-from stridewise.runtime.execution.layout import falls_along
+from stridewise.runtime.execution.layout import falls_along, is_same_walk
 
 __all__ = [
     "as_array", "by_name", "in_order", "made_up", "of_dtype", "require_finite", "sample_by_name",
@@ -224,11 +224,8 @@ def _is_users(
         InputError: the strides are ambiguous.
     """
     strides = array.strides
-    if not array.size or all(
-        extent == 1 or strides[axis] == stride
-        for axis, extent, stride in zip(order, array.shape, strides, strict=True)
-    ):
-        return False  # the same elements either way
+    if is_same_walk(order, array.shape, strides):
+        return False
     own = falls_along(range(array.ndim), array.shape, strides)
     turned = falls_along(order, array.shape, strides)
     if own != turned and (turned or isinstance(given, np.ndarray)):

@@ -16,7 +16,7 @@ from stridewise.tensor.desc import TensorDesc
 if TYPE_CHECKING:
     from stridewise.tensor.moves import Side
 
-__all__ = ["Layout", "dense_strides", "falls_along", "layout_of"]
+__all__ = ["Layout", "dense_strides", "falls_along", "is_same_walk", "layout_of"]
 
 Array = NDArray[Any]
 
@@ -118,6 +118,20 @@ def falls_along(order: Sequence[int], shape: Sequence[int], strides: Sequence[in
     """
     steps = [abs(strides[axis]) for axis in order if shape[axis] > 1 and strides[axis]]
     return steps == sorted(steps, reverse=True)
+
+
+def is_same_walk(order: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether an array has the same elements in the same places if its axes are permuted.
+
+    Args:
+        order: the permutation, of axes of equal extents.
+        shape: the extents.
+        strides: along each axis.
+    """
+    return 0 in shape or all(
+        extent == 1 or strides[axis] == stride
+        for axis, extent, stride in zip(order, shape, strides, strict=True)
+    )
 
 
 def layout_of(desc: TensorDesc, strides: Sequence[int] | None, what: str) -> Layout:

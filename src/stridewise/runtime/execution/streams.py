@@ -119,8 +119,9 @@ class Streams:
         Raises:
             InputError: ``ahead`` is below 1.
         """
-        if ahead is not None and ahead < 1:
-            raise InputError.at("ahead", expected="1 or more", found=str(ahead))
+        # Values come from callers, whatever their declared types are.
+        if ahead is not None and (type(ahead) is not int or ahead < 1):
+            raise InputError.at("ahead", expected="a whole number, 1 or more", found=repr(ahead))
         return self._answers(answer, items, ahead or _AHEAD * self.count)
 
     def _answers(

@@ -20,8 +20,13 @@ from numpy.typing import NDArray
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError
-from stridewise.formats import Format, algebra
-from stridewise.runtime.execution.layout import dense_strides, falls_along, layout_of
+from stridewise.formats import Block, Format, Pitch, algebra
+from stridewise.runtime.execution.layout import (
+    dense_strides,
+    falls_along,
+    is_same_walk,
+    layout_of,
+)
 from stridewise.runtime.machine.cpus import available_cpus
 from stridewise.runtime.machine.machine import checked_threads, this_machine
 from stridewise.runtime.reorder.engines import Engine, Run, engines
@@ -217,6 +222,8 @@ class _Options(NamedTuple):
     dst_quantization: Quantization | None
     threads: int | None
     engine: Engine
+    digits: tuple[tuple[str | Block | Pitch, ...], ...]
+    """Of formats: equal ones with different digits have different storage shapes."""
 
 
 def _is_torch(array: object) -> bool:
@@ -301,8 +308,8 @@ def _prepared(
     # If only a format is given, NumPy arrays always have the storage shape.
     known = source.is_torch or shape is not None or isinstance(src, TensorDesc)
     orders = (
-        _turn(source, sides[0]) if known else None,
-        None if target is None else _turn(target, sides[1]),
+        _turn(source, sides[0], _stated("source", src, options)) if known else None,
+        None if target is None else _turn(target, sides[1], _stated("destination", dst, options)),
     )
     # A name alone says nothing about another shape than that of the storage, but strides do.
     if target and not (target.is_torch or known or isinstance(dst, TensorDesc)):
@@ -323,11 +330,25 @@ def _prepared(
     return _Prepared(run, *orders)
 
 
-def _turn(kind: _Kind, desc: TensorDesc) -> tuple[int, ...] | None:
+def _stated(what: str, side: Endpoint, options: _Options) -> str:
+    """Return the name of a side of which the caller gives the logical shape, "" of others."""
+    return what if options.shape is not None or isinstance(side, TensorDesc) else ""
+
+
+def _turn(kind: _Kind, desc: TensorDesc, what: str) -> tuple[int, ...] | None:
     """Return the permutation to the order of the Storage if an array is in the user's order.
 
-    If both shapes are equal, the array is in the order of the Storage, unless its strides descend
-    in the order of the format and not in that of its shape, as those of PyTorch's channels_last do.
+    If both shapes are equal, strides that descend in the order of the format are those of the
+    user's order, as in PyTorch's channels_last. Others are those of a stored array.
+
+    Args:
+        kind: of the array.
+        desc: the tensor.
+        what: the side, if the caller says what the tensor is; an array is refused then whose
+            strides do not tell which of the two it is.
+
+    Raises:
+        FormatError: they do not.
     """
     fmt = desc.storage.format
     if kind.shape != desc.origin.shape or not fmt.is_plain:
@@ -336,10 +357,20 @@ def _turn(kind: _Kind, desc: TensorDesc) -> tuple[int, ...] | None:
     order = tuple(names.index(axis) for axis in fmt.order)
     if kind.shape != desc.storage.shape:
         return order
-    if kind.strides is None:
+    strides = kind.strides or dense_strides(kind.shape, kind.dtype.itemsize)
+    if is_same_walk(order, kind.shape, strides):
         return None
-    own = falls_along(range(len(order)), kind.shape, kind.strides)
-    return order if falls_along(order, kind.shape, kind.strides) and not own else None
+    own = falls_along(range(len(order)), kind.shape, strides)
+    turned = falls_along(order, kind.shape, strides)
+    if what and (own == turned or (own and kind.is_torch)):
+        raise FormatError.at(
+            f"{what} of a reorder",
+            expected=f"strides that tell {desc.origin.format} from {fmt}, both of {kind.shape}",
+            found=f"strides of {strides} bytes",
+            fix=f"give {desc.origin.format} with the strides of {fmt} (in PyTorch: channels_last), "
+            f"or what is stored as {fmt} as a C-contiguous NumPy array",
+        )
+    return order if turned and not own else None
 
 
 def _strides(
@@ -418,6 +449,7 @@ def reorder(  # noqa: PLR0913 (all but three have a default)
         dst_quantization,
         threads,
         engine,
+        tuple(side.digits for side in (src, dst) if isinstance(side, Format)),
     )
     prepared = _prepared(
         _Kind.of(source, array),

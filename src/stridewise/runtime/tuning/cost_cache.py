@@ -17,6 +17,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -177,6 +178,12 @@ def _has_expired(text: object) -> bool:
     return parsed is not None and 0 < _expiry(parsed[1]) < time.time()
 
 
+@cache
+def _tell_unusable(path: Path, error: str) -> None:
+    """Log, once in a process, why a file cannot be used."""
+    _LOG.warning("cost cache %s is not used: %s; costs are measured again", path, error)
+
+
 class CostCache:
     """Measured costs of one machine. Entries are lists of ``(implementation, ns)``.
 
@@ -209,10 +216,7 @@ class CostCache:
         return connection
 
     def _give_up(self, error: Exception) -> None:
-        if self._usable:
-            _LOG.warning(
-                "cost cache %s is not used: %s; costs are measured again", self.path, error
-            )
+        _tell_unusable(self.path, str(error))
         self._usable = False
 
     def _identity(self) -> tuple[int, int] | None:

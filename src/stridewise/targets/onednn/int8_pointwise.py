@@ -11,11 +11,10 @@ from dataclasses import replace
 from math import prod
 
 from stridewise.formats import Format
-from stridewise.graph import Node
 from stridewise.ops.activation import SNAPS
 from stridewise.ops.data_format import is_turned
 from stridewise.ops.geometry import canonical_shape
-from stridewise.ops.pointwise import MOST_STEPS, OPERANDS, Step
+from stridewise.ops.pointwise import MOST_STEPS, Step
 from stridewise.targets.kernels import (
     SCALING,
     Alias,
@@ -34,8 +33,8 @@ from stridewise.targets.onednn.pointwise import (
     bind,
     expanded,
     flops_of,
-    node_steps,
     result_formats,
+    steps_with_posts,
 )
 from stridewise.tensor import Grid
 
@@ -45,20 +44,6 @@ _MOST_SOURCES = 8
 
 _CONVERSION_FLOPS = 3.0
 """What it takes to load or store an integer; an estimate."""
-
-
-def _steps(node: Node) -> list[Step]:
-    """Return the steps of a node and of its post-ops; none where no expression computes it."""
-    if node.op == "scale_shift":
-        found = [Step("mul", ("x0", "x1")), Step("add", ("t0", "x2"))]
-    elif node.op == "pointwise" or node.op in OPERANDS:
-        found = list(node_steps(node))
-    else:
-        return []
-    for post in node.post_ops:
-        operands = () if post.operand is None else (f"x{post.operand}",)
-        found.append(Step(post.op, (f"t{len(found) - 1}", *operands), post.alpha, post.beta))
-    return found
 
 
 def _bound(context: KernelContext, index: int, kind: str, fmt: Format) -> Bound | None:
@@ -93,7 +78,7 @@ def expressions(context: KernelContext, result: Grid | None) -> Iterator[KernelO
         result: the grid of the integers that the result is stored as; None for real numbers.
     """
     node = context.node
-    found = _steps(node)
+    found = steps_with_posts(node)
     if not found or not all(node.inputs) or not _is_computed(context):
         return
     last = max((at for at, step in enumerate(found) if step.op in SNAPS), default=None)

@@ -9,7 +9,6 @@ from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal
 from stridewise.ops.activation import SNAPS
 from stridewise.ops.geometry import canonical_shape
-from stridewise.ops.pointwise import Step
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -19,14 +18,13 @@ from stridewise.targets.kernels import (
     KernelSpec,
     MemorySpec,
     Operand,
-    PostOpSpec,
     input_of,
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.memory import memory_of
-from stridewise.targets.onednn.pointwise import flops_of
-from stridewise.targets.onednn.post_ops import fused, takes_snap
+from stridewise.targets.onednn.pointwise import expanded, flops_of, steps_with_posts
+from stridewise.targets.onednn.post_ops import takes_snap
 
 __all__ = ["FAMILY"]
 
@@ -35,7 +33,7 @@ def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refu
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     if node.post_ops and node.post_ops[0].op in SNAPS:
-        yield from _affine_options(context)
+        yield from _in_one_pass(context)
         return
     rows = [None if context.is_constant(name) else nd(1) for name in node.inputs[1:3]]
     channels = MemorySpec((x.shape[1],), "a")
@@ -91,10 +89,8 @@ def _rows(context: KernelContext) -> Iterator[tuple[str, Format, Format, MemoryS
 
 
 def _in_one_pass(context: KernelContext) -> Iterator[KernelOption]:
-    """Yield a product and a sum of each channel by the core's kernel."""
-    node = context.node
-    found = [Step("mul", ("x0", "x1")), Step("add", ("t0", "x2"))]
-    found += [Step("relu", ("t1",))] if node.post_ops else []
+    """Yield a product and a sum of each channel, and the post-ops, by the core's kernel."""
+    found = expanded(steps_with_posts(context.node))
     for kind, fmt, result, memory, row in _rows(context):
         spec = KernelSpec(
             "pointwise",
@@ -114,30 +110,6 @@ def _in_one_pass(context: KernelContext) -> Iterator[KernelOption]:
             (Call(spec, args),),
             (Alias(0, 0, 0, "in place"),),
         )
-
-
-def _affine_options(context: KernelContext) -> Iterable[KernelOption]:
-    """Yield a product and a sum of each channel, whose kernel may also round to a grid."""
-    node = context.node
-    for kind, fmt, result, memory, channels in _rows(context):
-        if fmt.is_blocked:
-            continue
-        post = fused(node, memory, accumulate=False)
-        spec = KernelSpec(
-            "binary",
-            (("src", memory), ("src1", channels), ("dst", memory)),
-            (("algorithm", "mul"),),
-            (PostOpSpec("binary", "add", operand=channels), *post.specs),
-            flops=2.0 * prod(memory.dims),
-        )
-        args = (
-            Arg("src", input_of(0)),
-            Arg("src1", input_of(1), reshape=channels.dims),
-            Arg("dst", output_of()),
-            Arg("post0", input_of(2), reshape=channels.dims),
-        )
-        call = Call(spec, args)
-        yield KernelOption(f"elementwise, {kind}", (fmt, None, None), (result,), (call,))
 
 
 def _kernels_lrn(context: KernelContext) -> Iterable[KernelOption | Refusal]:

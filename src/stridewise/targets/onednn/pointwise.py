@@ -37,6 +37,7 @@ __all__ = [
     "node_steps",
     "pointwise_options",
     "result_formats",
+    "steps_with_posts",
 ]
 
 Bound = tuple[MemorySpec, Arg, Format | None]
@@ -100,6 +101,20 @@ def node_steps(node: Node) -> tuple[Step, ...]:
         return steps(node)
     operands = tuple(f"x{index}" for index in range(OPERANDS[node.op]))
     return (Step(node.op, operands, *(parameters(node) if node.op in UNARY else (0.0, 0.0))),)
+
+
+def steps_with_posts(node: Node) -> list[Step]:
+    """Return the steps of a node and of its post-ops; none where no expression computes it."""
+    if node.op == "scale_shift":
+        found = [Step("mul", ("x0", "x1")), Step("add", ("t0", "x2"))]
+    elif node.op == "pointwise" or node.op in OPERANDS:
+        found = list(node_steps(node))
+    else:
+        return []
+    for post in node.post_ops:
+        operands = () if post.operand is None else (f"x{post.operand}",)
+        found.append(Step(post.op, (f"t{len(found) - 1}", *operands), post.alpha, post.beta))
+    return found
 
 
 def expanded(found: Sequence[Step], unrounded: int | None = None) -> tuple[Step, ...]:

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, TypeProto
 
@@ -158,7 +159,11 @@ def _new_session(
 
 def _run(session: Session, feeds: Mapping[str, Any], where: str) -> list[Any]:
     try:
-        return list(session.run(None, dict(feeds)))
+        # NumPy turns arrays without axes into numbers, which ONNX Runtime does not take.
+        given: dict[str, Any] = {
+            name: np.array(feed) if np.isscalar(feed) else feed for name, feed in feeds.items()
+        }
+        return list(session.run(None, given))
     except Exception as error:  # as above
         raise _failed(where, error) from error
 

@@ -87,7 +87,7 @@ def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
     Source: ONNX, BatchNormalization: running = running * momentum + current * (1 - momentum).
     """
     if imp.trains and not any(map(imp.used, node.outputs[1:])):
-        _tracked(imp, node, names)
+        _learned(imp, node, names)
         return
     x = node.required(0)
     over: dict[str, Attr] = {"axes": (0, *range(2, len(imp.shape(x)))), "keepdims": 1}
@@ -111,16 +111,23 @@ def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
         imp.emit(node, "add", parts, output=output)
 
 
-def _tracked(imp: Importer, node: OnnxNode, names: list[str]) -> None:
-    """Add a batch norm whose running statistics are states, which no output has."""
-    states = [imp.state(name) for name in names[2:]]
+def _learned(imp: Importer, node: OnnxNode, names: list[str]) -> None:
+    """Add a batch norm whose running statistics, if they are constants, are states.
+
+    Several nodes may have the same ones, such as a module that is used twice. Computed statistics
+    are read by nothing, and are not kept.
+    """
     epsilon, x = node.number("epsilon", 1e-5), node.required(0)
-    attrs: dict[str, Attr] = {"epsilon": epsilon, RUNNING: tuple(states)}
+    states = [state for state in map(imp.state, names[2:]) if state is not None]
+    attrs: dict[str, Attr] = {"epsilon": epsilon}
+    if len(states) == len(names[2:]):
+        attrs[RUNNING] = tuple(states)
     alone = dataclasses.replace(node, outputs=node.outputs[:1])
     found = imp.emit_all(alone, "batch_norm", [x, *names[:2]], attrs, 3)
-    statistics = [imp.materialize(name) for name in found[1:]]
-    momentum = 1 - node.number("momentum", 0.9)
-    imp.builder.track(states, statistics, momentum, prod(imp.shape(x)) // max(imp.shape(x)[1], 1))
+    if RUNNING in attrs:
+        statistics = [imp.materialize(name) for name in found[1:]]
+        momentum, count = 1 - node.number("momentum", 0.9), prod(imp.shape(x)) // imp.shape(x)[1]
+        imp.builder.track(states, statistics, momentum, count)
 
 
 def _lrn(imp: Importer, node: OnnxNode) -> None:

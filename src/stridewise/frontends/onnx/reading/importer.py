@@ -18,6 +18,7 @@ from onnx import FunctionProto, ModelProto, SparseTensorProto, TensorProto
 
 from stridewise.dtypes import dtype_of
 from stridewise.errors import (
+    DamageError,
     GraphError,
     MemoryLimitError,
     ModelError,
@@ -104,6 +105,7 @@ class Importer:
         self._grids: dict[str, Grid] = {}
         self._aliases: dict[str, str] = {}
         self._values: dict[str, str] = {}
+        self._states: set[str] = set()
         given = tuple(item.name for item in graph.output)
         self._outputs = given if outputs is None else tuple(outputs)
         self._reads = {name for node in graph.node for name in reads_of(node)} | set(given)
@@ -310,16 +312,22 @@ class Importer:
         """Note values that nodes read which are not in the model's graph."""
         self._reads.update(names)
 
-    def state(self, name: str) -> str:
-        """Return the graph's name of a constant as a state, which no other node has read.
+    def state(self, name: str) -> str | None:
+        """Return the graph's name of a constant as a state; None for a computed value.
 
         Raises:
-            ModelError: another node reads it, or it is no constant.
+            DamageError: a node has read it as a constant.
         """
-        name, data = self._resolve(name), self.const(name)
-        if data is None or name in self._values:
-            found = "a computed value" if data is None else "one that another node reads"
-            raise ModelError.at(f"value {name!r}", expected="statistics of one node", found=found)
+        name = self._resolve(name)
+        if name in self._states:
+            return self._values[name]
+        data = self.const(name)
+        if data is None:
+            return None
+        if name in self._values:
+            expected, found = "statistics that batch norms alone read", "another reader"
+            raise DamageError.at(f"value {name!r}", expected=expected, found=found)
+        self._states.add(name)
         self._values[name] = self.builder.state(data, name)
         return self._values[name]
 

@@ -14,6 +14,7 @@ from onnx import inliner
 
 from stridewise.classes import dataclass
 from stridewise.errors import ModelError
+from stridewise.frontends.onnx.reading.order import in_order
 from stridewise.frontends.onnx.reading.soundness import check_functions, check_model
 from stridewise.frontends.onnx.reading.tensors import TensorReader
 from stridewise.frontends.onnx.reading.wire import without_weights
@@ -97,13 +98,13 @@ def count_operators(path: Path) -> dict[str, int]:
 
 
 def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return a sound model, its local functions inlined."""
+    """Return a sound model, its local functions inlined and its nodes sorted."""
     _check_graph(model, where)
     check_model(model, where)
-    if not model.functions:
-        return model
-    check_functions(model, where)
-    return _inline(model, where)
+    if model.functions:
+        check_functions(model, where)
+        model = _inline(model, where)
+    return in_order(model)
 
 
 def _open_file(path: Path, where: str) -> MappedFile | bytes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import inf, sqrt
 
+from stridewise.frontends.torch.handlers.reduce import safe_softmax
 from stridewise.frontends.torch.library import torch
-from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+from stridewise.frontends.torch.reader import BOOL, Handler, Operand, Reader, Results, Traced
 
 __all__ = ["HANDLERS"]
 
@@ -44,15 +45,32 @@ def _attention(
     causal: bool,
     scale: float | None,
 ) -> Traced:
-    """Source: PyTorch, ``scaled_dot_product_attention``: softmax(q k^T * scale + mask) v."""
+    """Source: PyTorch, ``scaled_dot_product_attention``: softmax(q k^T * scale + mask) v.
+
+    A mask of truth values says what is not hidden.
+
+    If a mask hides a whole row, its weights are 0.
+    """
+    hides_rows = isinstance(mask, Traced) or (mask is not None and _hides_rows(mask))
     factor = 1 / sqrt(r.shape(query)[-1]) if scale is None else scale
     scores = r.emit("matmul", [_scaled(r, query, factor), key], trans_b=1)
     if causal:
         mask = torch.full(scores.shape[-2:], -inf).triu(1)
-    if mask is not None:
+    if mask is not None and mask.dtype in (BOOL, torch.bool):
+        scores = r.chosen(mask, scores, -inf)
+    elif mask is not None:
         scores = r.arithmetic("add", scores, mask)
-    weights = r.emit("softmax", [scores], axis=len(scores.shape) - 1)
+    last = len(scores.shape) - 1
+    weights = (
+        safe_softmax(r, scores, last) if hides_rows else r.emit("softmax", [scores], axis=last)
+    )
     return r.emit("matmul", [weights, value])
+
+
+def _hides_rows(mask: Operand) -> bool:
+    """Return whether a constant mask hides all elements of a row."""
+    hidden = ~mask if mask.dtype == torch.bool else mask == -inf
+    return bool(hidden.all(dim=-1).any())
 
 
 def _flash(

@@ -7,7 +7,7 @@ from math import inf, prod
 
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "safe_softmax"]
 
 Axes = Sequence[int] | int | None
 
@@ -88,8 +88,14 @@ def _norm(
     return _reduced(r, _NORMS[int(order)], x, axes, keep)
 
 
-def _safe_softmax(r: Reader, x: Operand, axis: int, _dtype: object = None) -> Traced:
-    """Add a softmax that is 0 where all operands are -inf, as whole rows of a mask may be."""
+def safe_softmax(r: Reader, x: Operand, axis: int, _dtype: object = None) -> Traced:
+    """Add a softmax that is 0 where all operands are -inf, as whole rows of a mask may be.
+
+    Args:
+        r: reads the graph.
+        x: the operand.
+        axis: along which its softmax is taken.
+    """
     found = r.emit("softmax", [x], axis=r.axis(x, axis))
     if not r.may_be_masked(x):
         return found
@@ -108,7 +114,7 @@ def _softmax(op: str) -> Handler:
 
 HANDLERS: dict[str, Handler] = {
     "aten._log_softmax.default": _softmax("log_softmax"),
-    "aten._safe_softmax.default": _safe_softmax,
+    "aten._safe_softmax.default": safe_softmax,
     "aten._softmax.default": _softmax("softmax"),
     "aten.amax.default": _reduction("reduce_max"),
     "aten.amin.default": _reduction("reduce_min"),

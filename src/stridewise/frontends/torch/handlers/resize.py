@@ -68,15 +68,19 @@ def _smoothed(operator: str) -> Handler:
     """
 
     def handler(
-        r: Reader, x: Operand, size: Sequence[int], align_corners: bool, *scales: float | None
+        r: Reader,
+        x: Operand,
+        size: Sequence[int] | None,
+        align_corners: bool,
+        *scales: float | None,
     ) -> Traced:
-        for axis, (wanted, scale) in enumerate(
-            zip(size, scales or (None,) * len(size), strict=True), start=2
-        ):
+        given = scales or (None,) * (len(r.shape(x)) - 2)
+        wanted, _ = _extents(r, r.shape(x), size, given)
+        for axis, scale in enumerate(given, start=2):
             extent = r.shape(x)[axis]
             rows = torch.eye(extent).reshape(1, 1, extent, extent)
             resize = getattr(torch.ops.aten, operator)
-            weights = resize(rows, [wanted, extent], align_corners, scale, None)[0, 0]
+            weights = resize(rows, [wanted[axis], extent], align_corners, scale, None)[0, 0]
             x = r.emit("interpolate", [x, weights], axis=axis)
         return x
 

@@ -105,6 +105,17 @@ def test_attention_of_exported_programs(is_bool):
     assert torch.allclose(model(x), module(x), atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [{"scale_factor": 0.6}, {"size": (4, 9)}])
+def test_smoothed_resizes(size):
+    class Smoothed(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.interpolate(x, mode="bilinear", antialias=True, **size)
+
+    x = torch.randn(2, 8, 6, 7)
+    model = sw.compile(Smoothed(), (x,), tune="model", fallback=False)
+    assert torch.allclose(model(x), Smoothed()(x), atol=1e-5)
+
+
 def test_plan_is_that_of_compile():
     module = Net().eval()
     plan = sw.plan(module, image(), tune="model")

@@ -139,4 +139,4 @@ def test_factors_of_values_with_other_readers_stay() -> None:
     graph = b.build([b.op("relu", [b.op("div", [y, b.const(2)])]), b.op("neg", [y])])
     _, reasons = changed(graph)
     assert len(reasons) == 1
-    assert reasons[0].startswith("other nodes read")
+    assert reasons[0].startswith("other operands are")

@@ -21,8 +21,9 @@
     ├── VerificationError (AssertionError)   a compiled program computes what it should not
     └── ExecutionError   (RuntimeError)   a compiled program failed while running
 
-There is one warning: ``PlanWarning`` (UserWarning) says that a plan file was made for another
-machine, so that its costs and its choices may not be the best here.
+There are two warnings. ``PlanWarning`` (UserWarning) says that a plan file was made for another
+machine, so that its costs and its choices may not be the best here. ``TrainingWarning``
+(UserWarning) says that a trainer leaves constants of a graph as they are that may be parameters.
 
 A message has four parts: where the error occurred, what was expected, what was found, and how to
 fix it. :meth:`StridewiseError.at` composes them, so that all messages have one form.
@@ -48,6 +49,7 @@ __all__ = [
     "PlanWarning",
     "StridewiseError",
     "TargetError",
+    "TrainingWarning",
     "UnknownValueError",
     "UnsupportedError",
     "VerificationError",
@@ -138,6 +140,10 @@ class PlanError(StridewiseError, RuntimeError):
 
 class PlanAssertionError(PlanError, AssertionError):
     """A plan does not meet the expectations given to :func:`stridewise.assert_plan`."""
+
+
+class TrainingWarning(UserWarning):
+    """A training leaves something as it is that might be meant to change."""
 
 
 class PlanWarning(UserWarning):

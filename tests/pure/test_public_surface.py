@@ -49,6 +49,7 @@ PUBLIC = {
     "TargetError",
     "TensorDesc",
     "Trainer",
+    "TrainingWarning",
     "UnknownValueError",
     "UnsupportedError",
     "Verification",
@@ -143,7 +144,7 @@ def test_what_modules_export_is_there():
 
 def test_every_error_is_public_and_under_the_root():
     tree = {name for name in errors.__all__ if name.endswith("Error")}
-    assert set(errors.__all__) == tree | {"PlanWarning", "describe"}
+    assert set(errors.__all__) == tree | {"PlanWarning", "TrainingWarning", "describe"}
     assert {name for name in PUBLIC if name.endswith("Error")} == tree
     drawn = errors.__doc__ or ""
     for name in tree:

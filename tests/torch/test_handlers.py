@@ -314,7 +314,9 @@ def test_fused_encoder_layers(norm_first, activation, mask):
         wanted = function(*inputs)
         found = region_of(function, *inputs)(inputs)[0]
     close = torch.isclose(found, wanted, rtol=1e-4, atol=1e-4)
-    assert (close | (wanted.isnan() & found.isnan())).all()
+    # The fused layer gives NaN where all keys are left out, the operators that are traced do not.
+    assert (close | wanted.isnan()).all()
+    assert not wanted[:2].isnan().any()
 
 
 IMAGES_ALONE = {

@@ -54,14 +54,14 @@ class Shared(nn.Module):
         return self.last(torch.tanh(y).mean((2, 3)))
 
 
-def exported(net: Any) -> bytes:
+def exported(net: Any, opset: int = 17) -> bytes:
     file = io.BytesIO()
     mode = torch.onnx.TrainingMode.TRAINING
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             net, (torch.zeros(SHAPE),), file, training=mode, do_constant_folding=False,
-            input_names=["x"], dynamo=False,
+            input_names=["x"], dynamo=False, opset_version=opset,
         )  # fmt: skip
     return file.getvalue()
 
@@ -123,6 +123,67 @@ def test_batch_norms_that_are_shared_or_keep_no_statistics(frozen: bool):
         if name in own:
             np.testing.assert_allclose(own[name], tensor.numpy(), rtol=1e-3, atol=1e-4)
     assert {"bn.running_mean", "bn.running_var"} <= own.keys()
+
+
+class Tied(nn.Module):
+    """Weights that the exporter writes as they are, transposed, reshaped, and computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 6, 3, bias=False), nn.Linear(6, CLASSES)
+        self.norm, self.slopes = nn.GroupNorm(2, 6), nn.PReLU(6)
+        self.w, self.gain = nn.Parameter(torch.randn(6, 6) / 3), nn.Parameter(torch.rand(6) + 0.5)
+        self.table = nn.Parameter(torch.randn(1, 100, 6) / 4)
+        self.register_buffer("center", torch.randn(3, 1, 1))
+
+    def forward(self, x: Any) -> Any:
+        weight = self.conv.weight - self.conv.weight.mean((1, 2, 3), keepdim=True)
+        y = self.slopes(self.norm(F.conv2d(x - self.center, weight)))
+        y = y.flatten(2).transpose(1, 2) + self.table
+        y = F.linear(torch.tanh(y @ self.w), self.w) * self.gain
+        return self.last(y).mean(1)
+
+
+def test_weights_that_models_share_move_or_compute():
+    torch.manual_seed(0)
+    net = Tied().train()
+    graph = sw.load(exported(net), training=True)
+    names = [name for name, _ in net.named_parameters()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sw.TrainingWarning)
+        trainer = sw.Trainer(graph, optimizer=sw.SGD(0.1), tune="model", train=names)
+    with pytest.warns(sw.TrainingWarning, match="no layer reads: center;"):
+        default = sw.Trainer(graph, optimizer=sw.SGD(0.1), tune="model").parameters
+    assert set(names) <= set(default)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for seed in range(4):
+        x, labels = batch(seed)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
+        loss.backward()
+        optimizer.step()
+        np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-4)
+    own = trainer.state_dict()
+    for name, tensor in net.named_parameters():
+        np.testing.assert_allclose(own[name], tensor.detach().numpy(), rtol=1e-3, atol=1e-4)
+    x = batch(9)[0]
+    result = net.eval()(torch.tensor(x)).detach().numpy()
+    found = np.asarray(sw.compile(trainer.graph(), tune="model")(x))
+    np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [9, 13, 17])
+def test_batch_norms_of_old_opsets_are_in_training_mode(opset: int):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 4))
+    trainer = sw.Trainer(
+        sw.load(exported(net.train(), opset), training=True), optimizer=sw.SGD(0.1), tune="model"
+    )
+    x, labels = batch(0)
+    loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
+    np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-5)
+    mean = net[1].running_mean.numpy()
+    np.testing.assert_allclose(trainer.state_dict()["1.running_mean"], mean, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_of_pytorch_are_loaded_by_name():

@@ -97,7 +97,8 @@ class Trainer:
             loss: ``"softmax_cross_entropy"``, ``"mean_squared_error"``, or a function that adds
                 one to a graph, see :data:`~stridewise.training.losses.Loss`.
             train: names of the parameters to train; all of them by default. The others stay as
-                they are.
+                they are. For a graph without parameters, names of float32 constants; by default the
+                weights of its layers.
             clip_norm: the largest Euclidean norm of all gradients together; no limit by default.
             accumulate: number of runs whose gradients make one step. A step then takes so many
                 times the graph's batch.
@@ -115,7 +116,7 @@ class Trainer:
         checked("Trainer", options, GraphCompileOptions)
         streams = options.get("streams", 1)
         check_options(graph, optimizer, loss, train, clip_norm, accumulate, seed, streams)
-        self._graph = _with_own_values(trainable(graph))
+        self._graph = _with_own_values(trainable(graph, train or ()))
         names = self._graph.parameters if train is None else dict.fromkeys(train)
         self.parameters = tuple(name for name in names if name not in self._graph.updates)
         self._optimizer, self._accumulate, self._seed = optimizer, accumulate, seed

@@ -84,20 +84,24 @@ def _memory(tensor: Any) -> Any:
         return tensor
 
 
+_MOST_COMPARED = 256 << 10
+"""Bytes of the largest buffer whose content is compared; it takes some 10 microseconds."""
+
+
 def _compared(tensor: Any) -> int:
     """Return how many bytes of a tensor are compared in each run.
 
     PyTorch's batch norms in training change running statistics, but not their versions.
     """
-    is_row = tensor.dim() == 1 and tensor.is_contiguous() and tensor.device.type == "cpu"
-    is_statistics = is_row and tensor.is_floating_point()
-    return 0 if isinstance(tensor, torch.nn.Parameter) or not is_statistics else tensor.nbytes
+    is_buffer = not isinstance(tensor, torch.nn.Parameter) and tensor.is_floating_point()
+    is_dense = tensor.device.type == "cpu" and tensor.is_contiguous()
+    return tensor.nbytes if is_buffer and is_dense and tensor.nbytes <= _MOST_COMPARED else 0
 
 
 class Weights:
     """The parameters among the arguments of a call, as they were then.
 
-    They are compared by identity, version and address, rows of buffers also by content. As long as
+    They are compared by identity, version and address, small buffers also by content. As long as
     the memory of all of them exists, a tensor at other memory has another identity or address.
     """
 

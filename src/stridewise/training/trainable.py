@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import warnings
+from collections.abc import Container, Iterable, Mapping, Sequence
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.errors import TrainingWarning, describe
 from stridewise.graph import Constant, Graph, Node
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops.norm import EPSILON, RUNNING
@@ -18,36 +21,113 @@ __all__ = ["evaluation_graph", "trainable"]
 
 Array = NDArray[Any]
 
+_NAMED = 5
+"""How many constants a warning names."""
+
 _LAYERS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("conv", "conv_transpose"), (1, 2)),
     **dict.fromkeys(("batch_norm", "group_norm", "layer_norm", "scale_shift"), (1, 2)),
+    "gather": (0,),
     "matmul": (0, 1, 2),
     "prelu": (1,),
 }
 """The operands of layers that are learned."""
 
+_AFFINE = ("add", "mul", "sub")
+"""Operators with a constant that belongs to the layer before them, as its bias does."""
 
-def trainable(graph: Graph) -> Graph:
+_MOVES = ("reshape", "slice", "transpose")
+
+
+def trainable(graph: Graph, train: Iterable[str] = ()) -> Graph:
     """Return a graph whose parameters are the weights of its layers, if it has no parameters.
 
-    Weights are float32 constants that convolutions, matrix products, normalizations and ``prelu``
-    read as their parameters.
+    Weights are float32 constants that convolutions, matrix products, normalizations, ``prelu`` and
+    ``gather`` read as their parameters. They are also constants of several elements that are added
+    to or multiplied with a result of these, or from which such operands are computed.
+
+    Args:
+        graph: the graph.
+        train: names of further float32 constants that are to be parameters.
+
+    Warns:
+        TrainingWarning: other float32 constants of several elements are read, and not named.
     """
     if graph.parameters:
         return graph
-    learned = {
-        node.inputs[index]: None
-        for node in graph.nodes
-        for index in _LAYERS.get(node.op, ())
-        if index < len(node.inputs) and node.inputs[index] in graph.constants
-        if graph.value(node.inputs[index]).dtype.name == "float32"
-    }
+    found = _Weights(graph)
+    learned = dict.fromkeys((*found.learned(), *(name for name in train if found.may_be(name))))
+    if not train:
+        _tell(graph, [name for name in graph.constants if found.is_weight(name)], learned)
     left = {name: item for name, item in graph.constants.items() if name not in learned}
     return dataclasses.replace(
         graph,
         constants=MappingProxyType(left),
         parameters=MappingProxyType({name: graph.constants[name] for name in learned}),
     )
+
+
+def _tell(graph: Graph, weights: Sequence[str], learned: Container[str]) -> None:
+    others = [name for name in weights if name not in learned]
+    if others:
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        message = describe(
+            f"graph {graph.name!r}, training",
+            expected="weights of layers",
+            found=f"constants that no layer reads: {', '.join(others[:_NAMED])}{more}",
+            fix="name them in train= if they are to be trained; they stay as they are",
+        )
+        warnings.warn(message, TrainingWarning, stacklevel=3)
+
+
+class _Weights:
+    """The constants of a graph that may be weights."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._producers = graph, graph.producers()
+        self._roots: dict[str, tuple[str, ...] | None] = {}
+
+    def may_be(self, name: str) -> bool:
+        """Return whether a name is that of a float32 constant."""
+        return name in self._graph.constants and self._graph.value(name).dtype.name == "float32"
+
+    def is_weight(self, name: str) -> bool:
+        """Return whether it is a float32 constant of several elements."""
+        return self.may_be(name) and prod(self._graph.value(name).shape) > 1
+
+    def roots(self, name: str) -> tuple[str, ...] | None:
+        """Return the constants that a value is computed from, None if it is from others, too."""
+        if name in self._graph.constants:
+            return (name,)
+        if name not in self._roots:
+            node = self._producers.get(name)
+            operands = [self.roots(item) for item in node.inputs if item] if node else [None]
+            known = [item for item in operands if item is not None]
+            whole = bool(operands) and len(known) == len(operands)
+            self._roots[name] = tuple(root for own in known for root in own) if whole else None
+        return self._roots[name]
+
+    def learned(self) -> list[str]:
+        """Return the weights of layers, in the order of the nodes."""
+        found: list[str] = []
+        layers: set[str] = set()
+        for node in self._graph.nodes:
+            own = [self.roots(name) if name else None for name in node.inputs]
+            if node.op in _LAYERS:
+                chosen = [index for index in _LAYERS[node.op] if index < len(own)]
+                layers.update(node.outputs)
+            elif node.op in _AFFINE and layers & set(node.inputs):
+                chosen = [index for index, roots in enumerate(own) if roots is not None]
+                layers.update(node.outputs if chosen else ())
+            else:
+                chosen = []
+                if node.op in _MOVES and node.inputs[0] in layers:
+                    layers.update(node.outputs)
+            for index in chosen:
+                roots = own[index] or ()
+                is_layer = node.op in _LAYERS and len(roots) == 1
+                found += filter(self.may_be if is_layer else self.is_weight, roots)
+        return found
 
 
 def _running(node: Node) -> tuple[str, ...]:

@@ -34,8 +34,10 @@ def encoder_layer(x: Any, _width: int, heads: int, *others: Any) -> Any:
     def attended(x: Any) -> Any:
         batch, tokens, channels = x.shape
         rows = functional.linear(x, *inner).view(batch, tokens, 3, heads, -1)
-        parts = rows.permute(2, 0, 3, 1, 4).unbind(0)
-        found = functional.scaled_dot_product_attention(*parts, attn_mask=mask)
+        query, key, value = rows.permute(2, 0, 3, 1, 4).unbind(0)
+        scores = query * query.shape[-1] ** -0.5 @ key.transpose(-2, -1)
+        # The fused layer gives NaN where all keys are left out, other than attention on its own.
+        found = (scores if mask is None else scores + mask).softmax(-1) @ value
         return functional.linear(found.transpose(1, 2).reshape(batch, tokens, channels), *outer)
 
     def spread(x: Any) -> Any:

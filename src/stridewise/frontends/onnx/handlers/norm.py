@@ -17,6 +17,9 @@ from stridewise.ops.registry import Array
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
+_TRAINING_MODE = 14
+"""The first opset in which an attribute says whether a batch norm is in training mode."""
+
 _STATISTICS = ("scale", "bias", "mean", "variance")
 
 
@@ -44,7 +47,8 @@ def _batch_norm(imp: Importer, node: OnnxNode) -> None:
     if not spatial:
         _of_pixels(imp, node, names)
         return
-    if node.integer("training_mode", 0):
+    # Before opset 14, further outputs say that a node is in training mode.
+    if node.integer("training_mode", 0) or (node.opset < _TRAINING_MODE and any(node.outputs[1:])):
         _trained(imp, node, names)
         return
     imp.only_first_output(node, "export the model in evaluation mode")
@@ -101,6 +105,8 @@ def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
     pair = _computed(imp, node, [*names[:2], mean, variance])
     imp.emit(node, "scale_shift", [x, *pair])
     momentum = node.number("momentum", 0.9)
+    if any(map(imp.used, node.outputs[3:])):
+        raise node.error("no reader of the statistics of the batch", "one", "export with opset 14")
     for output, (running, current) in enumerate(((names[2], mean), (names[3], variance)), start=1):
         if not imp.used(node.outputs[output] if output < len(node.outputs) else ""):
             continue

@@ -135,6 +135,8 @@ def _import_operator(importer: Importer, node: OnnxNode) -> None:
             "control flow",
         )
     constant = node.domain == "" and importer.all_constant(node) and not subgraph
+    importer.keeps = importer.computes_weights(node)
+    constant = constant and not importer.keeps
     if constant and fold.fold(importer, node):
         return
     if handler is None:

@@ -201,6 +201,14 @@ def test_states_continue_a_training(tmp_path: Path):
         assert first.step(*batch(seed=seed)) == second.step(*batch(seed=seed))
 
 
+def test_states_may_have_another_order_of_bytes():
+    found = trainer()
+    wanted = {n: a + 1 if a.dtype == F32 else a for n, a in found.state_dict().items()}
+    found.load_state_dict({n: a.astype(a.dtype.newbyteorder(">")) for n, a in wanted.items()})
+    for name, array in found.state_dict().items():
+        np.testing.assert_array_equal(array, wanted[name])
+
+
 def test_states_of_another_training_change_nothing():
     found = trainer()
     before = found.state_dict()

@@ -305,8 +305,12 @@ class Trainer:
             found = type(arrays).__name__
             raise InputError.at("load_state_dict", expected="arrays by name", found=found)
         states = {name: as_array(f"state {name!r}", array) for name, array in arrays.items()}
+        native = {
+            name: array.astype(array.dtype.newbyteorder("="), copy=False)
+            for name, array in states.items()
+        }
         with self._lock:
-            self._load(states)
+            self._load(native)
 
     def _load(self, found: Mapping[str, Array]) -> None:
         own = self.state_dict()

@@ -196,12 +196,11 @@ def test_a_cache_that_cannot_be_used_costs_one_warning_and_nothing_else(
 ):
     folder = prepare(tmp_path)
     for _ in range(2):
-        caplog.clear()
         calls = Calls()
         with caplog.at_level(logging.WARNING, "stridewise"):
             works(measured(folder, calls))
         assert calls.seen
-        (message,) = [record.getMessage() for record in caplog.records]
+        (message,) = [record.getMessage() for record in caplog.records]  # the first call's
         assert message.startswith(f"cost cache {cache_path(folder)} is not used: ")
         assert message.endswith("; costs are measured again")
 

@@ -473,3 +473,29 @@ def test_resizes_of_batches_that_change(mode, layout):
 
     # PyTorch computes the gradient of bicubic resizes.
     assert both(model, train, fallback="eager" if mode == "bicubic" else "error") < TOLERANCE
+
+
+def test_buffers_that_are_updated_after_their_use():
+    class Centered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("center", torch.zeros(1, 8, 1, 1))
+
+        def forward(self, x):
+            y = x - self.center
+            with torch.no_grad():
+                self.center.lerp_(x.mean((0, 2, 3), keepdim=True), 0.3)
+            return y
+
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), Centered(), nn.ReLU(), nn.Conv2d(8, 8, 3), Centered(), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+    )  # fmt: skip
+    batches = [images()[0] for _ in range(3)]
+
+    def train(net, _):
+        for x in batches:
+            net(x).square().mean().backward()
+
+    # PyTorch computes what has no operator here.
+    assert both(model, train, fallback="eager") < TOLERANCE

@@ -7,7 +7,11 @@ from importlib.metadata import entry_points
 from itertools import count
 from typing import Any
 
-from stridewise.frontends.torch.joint import divided, training_decompositions
+from stridewise.frontends.torch.joint import (
+    copy_updated,
+    divided,
+    training_decompositions,
+)
 from stridewise.frontends.torch.library import is_installed, submodule, torch
 from stridewise.frontends.torch.recording import recorded, static_inputs
 from stridewise.frontends.torch.tracing import whole_operators
@@ -65,7 +69,10 @@ def backend(
     def part(kind: str) -> Callable[..., Any]:
         def compiler(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
             # No program overwrites what the forward has kept: backward may run several times.
-            submodule("torch._guards").TracingContext.get().fw_metadata.bw_donated_idxs = []
+            metadata = submodule("torch._guards").TracingContext.get().fw_metadata
+            metadata.bw_donated_idxs = []
+            if kind == "forward":
+                copy_updated(graph, metadata.mutated_inp_runtime_indices)
             # Parameters change between steps, so that they are inputs like all others.
             region = Region(f"{name}.{kind}", graph, (), found, native=TrainingStep)
             region.watch(given)

@@ -10,7 +10,7 @@ statistics, so that a checkpoint can compute it again after these have changed.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from math import inf, prod
 from typing import Any
@@ -23,7 +23,7 @@ from stridewise.frontends.torch.table import decompositions
 from stridewise.frontends.torch.values import UNSET, resolved
 from stridewise.ops.geometry import row_major
 
-__all__ = ["divided", "training_decompositions"]
+__all__ = ["copy_updated", "divided", "training_decompositions"]
 
 
 def _max_pool_backward(gradient: Any, x: Any, kernel: Sequence[int], *more: Any) -> Any:
@@ -438,6 +438,27 @@ def divided(
     convert_early(backward.graph)
     _shape_gradients(backward, inputs[0])
     return forward, backward
+
+
+def copy_updated(forward: Any, updated: Iterable[int]) -> None:
+    """Let a forward keep copies of inputs that the module updates, not the inputs themselves.
+
+    The backward needs the values before the update.
+
+    Args:
+        forward: the graph; what is kept is among its results.
+        updated: positions of the inputs.
+    """
+    inputs = [node for node in forward.graph.nodes if node.op == "placeholder"]
+    changed = {inputs[at] for at in updated}
+    output = next(node for node in forward.graph.nodes if node.op == "output")
+    with forward.graph.inserting_before(output):
+        results = [
+            called(item, torch.ops.aten.clone.default, (item,)) if item in changed else item
+            for item in output.args[0]
+        ]
+    output.args = (tuple(results),)
+    forward.recompile()
 
 
 def _type_random_states(graph: Any) -> None:

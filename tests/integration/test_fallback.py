@@ -63,6 +63,16 @@ def test_scalars_pass_to_onnx_runtime() -> None:
         assert sw.verify(given, against=against, inputs=feeds, tune="model").ok
 
 
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_windows_over_four_axes_run_in_onnx_runtime(op: str) -> None:
+    weights = {"w": np.full((1, 1, 1, 1, 2, 1), 0.5, np.float32)}
+    nodes = [make_node(op, ["x", "w"], ["y"], kernel_shape=[1, 1, 2, 1])]
+    given = model(nodes, [info("x", FLOAT, [1, 1, 1, 2, 3, 3])], "y", weights)
+    feeds = {"x": np.arange(18, dtype=np.float32).reshape(1, 1, 1, 2, 3, 3)}
+    (wanted,) = expected(given, feeds)
+    same(np.asarray(sw.compile(given, tune="model")(feeds["x"])), wanted)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_onnx_runtime(name: str) -> None:
     given, feeds = CASES[name]()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stridewise.frontends.onnx.handlers.conv import product_inputs
-from stridewise.frontends.onnx.handlers.window import write_window
+from stridewise.frontends.onnx.handlers.window import check_rank, write_window
 from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, Writer
@@ -99,6 +99,7 @@ def _conv_transpose(imp: Importer, node: OnnxNode) -> None:
     declared = node.integers("kernel_shape", kernel)
     if declared != kernel or len(kernel) != rank or not rank:
         raise node.error(f"kernel_shape {list(declared)} in the weights", list(kernel))
+    check_rank(node, rank)
     strides = _ints(node, "strides", rank, 1, 1)
     dilations = _ints(node, "dilations", rank, 1, 1)
     extra = _ints(node, "output_padding", rank, 0, 0)

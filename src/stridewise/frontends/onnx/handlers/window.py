@@ -7,7 +7,10 @@ from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import OnnxValue
 from stridewise.graph import Attr, Node
 
-__all__ = ["Window", "extend_to_ceil", "read_window", "write_window"]
+__all__ = ["Window", "check_rank", "extend_to_ceil", "read_window", "write_window"]
+
+_MOST_AXES = 3
+"""Spatial axes of the operators with windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,19 @@ def read_window(node: OnnxNode, sizes: tuple[int, ...], kernel: tuple[int, ...])
         begins, ends = pads[:rank], pads[rank:]
     else:
         raise node.error("auto_pad NOTSET, SAME_UPPER, SAME_LOWER or VALID", mode)
+    check_rank(node, rank)
     return Window(kernel, strides, dilations, begins, ends)
+
+
+def check_rank(node: OnnxNode, rank: int) -> None:
+    """Refuse windows over more spatial axes than the operators have.
+
+    Raises:
+        UnsupportedError: there are more.
+    """
+    if rank > _MOST_AXES:
+        expected, reason = f"up to {_MOST_AXES} spatial axes", f"it has {rank} spatial axes"
+        raise node.unsupported(expected, str(rank), "", reason)
 
 
 def _same(

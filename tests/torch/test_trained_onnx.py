@@ -71,6 +71,17 @@ def batch(seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return rng.normal(size=SHAPE).astype(np.float32), rng.integers(0, CLASSES, SHAPE[0])
 
 
+def same_losses(trainer: sw.Trainer, net: Any, optimizer: Any, steps: int) -> None:
+    """Do steps of both, and compare the losses."""
+    for seed in range(steps):
+        x, labels = batch(seed)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
+        loss.backward()
+        optimizer.step()
+        np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-4)
+
+
 def test_a_model_is_trained_as_pytorch_trains_it_and_given_back(tmp_path: Path):
     net = network().train()
     model = exported(net)  # which moves the running statistics of the module, too
@@ -78,13 +89,7 @@ def test_a_model_is_trained_as_pytorch_trains_it_and_given_back(tmp_path: Path):
     graph = sw.load(model, training=True)
     trainer = sw.Trainer(graph, optimizer=rule, tune="model", threads=2)
     optimizer = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, weight_decay=1e-3)
-    for seed in range(6):
-        x, labels = batch(seed)
-        optimizer.zero_grad()
-        loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
-        loss.backward()
-        optimizer.step()
-        np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-4)
+    same_losses(trainer, net, optimizer, 6)
     own = {n: torch.tensor(a) for n, a in trainer.state_dict().items() if "optimizer" not in n}
     wanted = {n: t for n, t in net.state_dict().items() if "num_batches" not in n}
     assert own.keys() == wanted.keys()
@@ -111,13 +116,7 @@ def test_batch_norms_that_are_shared_or_keep_no_statistics(frozen: bool):
     for name, parameter in net.named_parameters():
         parameter.requires_grad_(train is None or name in train)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for seed in range(4):
-        x, labels = batch(seed)
-        optimizer.zero_grad()
-        loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
-        loss.backward()
-        optimizer.step()
-        np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-4)
+    same_losses(trainer, net, optimizer, 4)
     own = trainer.state_dict()
     for name, tensor in net.state_dict().items():
         if name in own:
@@ -156,13 +155,7 @@ def test_weights_that_models_share_move_or_compute():
         default = sw.Trainer(graph, optimizer=sw.SGD(0.1), tune="model").parameters
     assert set(names) <= set(default)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    for seed in range(4):
-        x, labels = batch(seed)
-        optimizer.zero_grad()
-        loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
-        loss.backward()
-        optimizer.step()
-        np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-4)
+    same_losses(trainer, net, optimizer, 4)
     own = trainer.state_dict()
     for name, tensor in net.named_parameters():
         np.testing.assert_allclose(own[name], tensor.detach().numpy(), rtol=1e-3, atol=1e-4)

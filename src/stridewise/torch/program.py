@@ -72,6 +72,7 @@ def _copied(tensor: Any, copies: dict[int, Any]) -> Any:
         tensor: the tensor.
         copies: of memory, by the address of the original; the copy is added.
     """
+    tensor = tensor.resolve_neg()
     memory = tensor.untyped_storage()
     if memory.data_ptr() not in copies:
         copies[memory.data_ptr()] = memory.clone()

@@ -77,7 +77,7 @@ def _tell(graph: Graph, weights: Sequence[str], learned: Container[str]) -> None
             found=f"constants that no layer reads: {', '.join(others[:_NAMED])}{more}",
             fix="name them in train= if they are to be trained; they stay as they are",
         )
-        warnings.warn(message, TrainingWarning, stacklevel=3)
+        warnings.warn(message, TrainingWarning, stacklevel=4)
 
 
 class _Weights:

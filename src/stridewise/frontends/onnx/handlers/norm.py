@@ -132,8 +132,8 @@ def _learned(imp: Importer, node: OnnxNode, names: list[str]) -> None:
     found = imp.emit_all(alone, "batch_norm", [x, *names[:2]], attrs, 3)
     if RUNNING in attrs:
         statistics = [imp.materialize(name) for name in found[1:]]
-        momentum, count = 1 - node.number("momentum", 0.9), prod(imp.shape(x)) // imp.shape(x)[1]
-        imp.builder.track(states, statistics, momentum, count)
+        count = prod(imp.shape(x)) // max(imp.shape(x)[1], 1)
+        imp.builder.track(states, statistics, 1 - node.number("momentum", 0.9), count)
 
 
 def _lrn(imp: Importer, node: OnnxNode) -> None:

@@ -41,14 +41,6 @@ __all__ = ["MAX_WINDOW", "Handler", "Importer", "scalar", "tensor_type"]
 
 _UNSORTED = "sort the nodes so that each comes after the ones it reads; a cycle cannot be imported"
 
-
-_MOVES = ("Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-_ARITHMETIC = (
-    *("Add", "Concat", "Div", "Mul", "Neg", "Pow", "ReduceL2", "ReduceMean", "ReduceSum"),
-    *("Slice", "Split", "Sqrt", "Sub"),
-)
-"""Operators by which models compute weights from others, all of which have gradients."""
-
 _WINDOW = ("dilations", "kernel", "output_padding", "pads", "strides")
 MAX_WINDOW = 2**31 - 1
 """Greatest parameter of a window. Those of valid models are far below, and kernels compute with 64
@@ -238,22 +230,6 @@ class Importer:
         """Return whether a node has inputs, and all of them are constants."""
         names = [name for name in node.inputs if name]
         return bool(names) and all(self._is_constant(self._resolve(name)) for name in names)
-
-    def computes_weights(self, node: OnnxNode) -> bool:
-        """Return whether a node computes with weights that are to be trained.
-
-        Vectors are also scales and sizes, which have to stay constant; only moves of them count.
-        """
-        if not self.trains or node.op_type not in (*_MOVES, *_ARITHMETIC):
-            return False
-        tensors = (self._initializers.get(self._resolve(name)) for name in node.inputs)
-        least = 1 if node.op_type in _MOVES else 2
-        return any(
-            tensor is not None
-            and tensor.data_type == TensorProto.FLOAT
-            and len(tensor.dims) >= least
-            for tensor in tensors
-        )
 
     def axis(self, node: OnnxNode, axis: int, rank: int) -> int:
         """Return an axis counted from the front.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from stridewise.errors import (
     GraphError,
@@ -35,6 +36,15 @@ _NOT_A_FUNCTION = frozenset(
      "RandomUniformLike"}
 )  # fmt: skip
 """Operators with random results, which must not be computed at import."""
+
+_MOVES = ("Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_ARITHMETIC = (
+    *("Add", "Concat", "Div", "Mul", "Neg", "Pow", "ReduceL2", "ReduceMean", "ReduceSum"),
+    *("Slice", "Split", "Sqrt", "Sub"),
+)
+"""Operators by which models compute weights from others, all of which have gradients."""
+
+_FLOAT = TensorProto.FLOAT
 
 
 def import_node(importer: Importer, node: OnnxNode) -> None:
@@ -124,6 +134,18 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
         _import_operator(importer, node)
 
 
+def _computes_weights(importer: Importer, node: OnnxNode) -> bool:
+    """Return whether a node computes with weights that are to be trained.
+
+    Vectors are also scales and sizes, which have to stay constant; only moves of them count.
+    """
+    if node.op_type not in (*_MOVES, *_ARITHMETIC):
+        return False
+    least = 1 if node.op_type in _MOVES else 2
+    tensors = map(importer.initializer, node.inputs)
+    return any(t is not None and t.data_type == _FLOAT and len(t.dims) >= least for t in tensors)
+
+
 def _import_operator(importer: Importer, node: OnnxNode) -> None:
     handler = HANDLERS.get(node.domain, {}).get(node.op_type)
     subgraph = any(isinstance(value, Undecoded) for value in node.attrs.values())
@@ -135,7 +157,7 @@ def _import_operator(importer: Importer, node: OnnxNode) -> None:
             "control flow",
         )
     constant = node.domain == "" and importer.all_constant(node) and not subgraph
-    importer.keeps = importer.computes_weights(node)
+    importer.keeps = importer.trains and _computes_weights(importer, node)
     constant = constant and not importer.keeps
     if constant and fold.fold(importer, node):
         return

@@ -18,6 +18,11 @@ constexpr std::int64_t kFewestTiles = 64;
 // The same where an element of a tile takes part in so many products that transformed tiles may
 // come from memory.
 constexpr std::int64_t kFewestWideTiles = 256, kManyProducts = 80;
+// Slices of all tiles, each with sums of its own. Adding up these sums takes less than slices save
+// where sums fit into a second-level cache, and where there are two slices of `kSliceTiles` or more
+// slices of `kManySliceTiles`.
+constexpr std::int64_t kSliceTiles = 392, kManySliceTiles = 1568, kMostSlices = 16;
+constexpr std::int64_t kMostSumsBytes = 1 << 20;
 // Tiles of one item of a transform.
 constexpr std::int64_t kItemTiles = 8;
 constexpr std::int64_t kLine = 64 / sizeof(float);
@@ -62,9 +67,10 @@ std::vector<double> winograd_transform_matrix(int places, int taps) {
     return matrix;
 }
 
+// Pointers to the images, and to what one slice of the tiles has in the scratchpad.
 struct WinogradWeightGradient::Call {
     const float *source, *gradient;
-    float *pixels, *gradients, *sums, *result;
+    float *pixels, *gradients, *sums;
 };
 
 WinogradWeightGradient::WinogradWeightGradient(Winograd forward)
@@ -83,10 +89,15 @@ WinogradWeightGradient::WinogradWeightGradient(Winograd forward)
     const bool is_wide = o.channels * o.outputs / (o.channels + o.outputs) >= kManyProducts;
     const std::int64_t fewest = is_wide ? kFewestWideTiles : kFewestTiles;
     const std::int64_t most = std::max(kBlockBytes / tile_nbytes, fewest);
-    block_ = ceil_div(total, ceil_div(total, most));
+    sums_stride_ = ceil_div(o.channels, lanes_) * ceil_div(o.outputs, lanes_) * lanes_ * lanes_;
+    if (sums_count() * std::int64_t{sizeof(float)} <= kMostSumsBytes && total >= 2 * kSliceTiles) {
+        slices_ = 2;
+        while (slices_ < kMostSlices && 2 * slices_ * kManySliceTiles <= total) slices_ *= 2;
+    }
+    const std::int64_t tiles = ceil_div(total, slices_);
+    block_ = ceil_div(tiles, ceil_div(tiles, most));
     pixels_ = transformed(o.channels);
     gradients_ = transformed(o.outputs);
-    sums_stride_ = gradients_.chunks * pixels_.chunks * lanes_ * lanes_;
 }
 
 WinogradWeightGradient::Transformed WinogradWeightGradient::transformed(
@@ -96,8 +107,7 @@ WinogradWeightGradient::Transformed WinogradWeightGradient::transformed(
 }
 
 std::size_t WinogradWeightGradient::scratchpad_nbytes() const {
-    const std::int64_t count =
-        window_ * (pixels_.tiles.xi_stride + gradients_.tiles.xi_stride + sums_stride_);
+    const std::int64_t count = blocks() * block_count() + slices_ * sums_count();
     return static_cast<std::size_t>(count) * sizeof(float);
 }
 
@@ -112,85 +122,116 @@ MemoryDesc WinogradWeightGradient::arg_desc(int arg) const {
     return forward_.arg_desc(arg == DNNL_ARG_DIFF_DST ? DNNL_ARG_DST : arg);
 }
 
+template <class Body>
+void WinogradWeightGradient::each(std::int64_t count, const Body &body) const {
+    if (works_apart()) {
+        for (std::int64_t item = 0; item < count; ++item) body(item);
+        return;
+    }
+    Shares items(count, threads());
+    in_parallel(threads(), [&](int part, int) {
+        for (std::int64_t item; (item = items.next(part)) >= 0;) body(item);
+    });
+}
+
 // Items of adjacent chunks of the same tiles are consecutive, because they share cache lines.
 void WinogradWeightGradient::transform(const Call &call, std::int64_t first,
                                        std::int64_t count) const {
     const WinogradShape &shape = forward_.shape();
     const std::int64_t chunks = pixels_.chunks + gradients_.chunks;
-    Shares items(ceil_div(count, kItemTiles) * chunks, threads());
-    in_parallel(threads(), [&](int part, int) {
-        for (std::int64_t item; (item = items.next(part)) >= 0;) {
-            const std::int64_t tile = item / chunks * kItemTiles, chunk = item % chunks;
-            const std::int64_t tiles = std::min(kItemTiles, count - tile);
-            const std::int64_t other = chunk - pixels_.chunks;
-            if (other < 0) {
-                forward_.kernels().input(shape, call.source, first + tile, tiles, chunk, chunk + 1,
-                                         pixels_.tiles, call.pixels + tile * lanes_);
-            } else {
-                kernels_->gradient(shape, call.gradient, first + tile, tiles, other, other + 1,
-                                   gradients_.tiles, call.gradients + tile * lanes_);
-            }
+    each(ceil_div(count, kItemTiles) * chunks, [&](std::int64_t item) {
+        const std::int64_t tile = item / chunks * kItemTiles, chunk = item % chunks;
+        const std::int64_t tiles = std::min(kItemTiles, count - tile);
+        const std::int64_t other = chunk - pixels_.chunks;
+        if (other < 0) {
+            forward_.kernels().input(shape, call.source, first + tile, tiles, chunk, chunk + 1,
+                                     pixels_.tiles, call.pixels + tile * lanes_);
+        } else {
+            kernels_->gradient(shape, call.gradient, first + tile, tiles, other, other + 1,
+                               gradients_.tiles, call.gradients + tile * lanes_);
         }
     });
 }
 
 void WinogradWeightGradient::multiply(const Call &call, std::int64_t count, bool resumes) const {
     const std::int64_t columns = pixels_.chunks * lanes_;
-    Shares items(window_ * gradients_.chunks, threads());
-    in_parallel(threads(), [&](int part, int) {
+    each(window_ * gradients_.chunks, [&](std::int64_t item) {
         WinogradOuterProduct product{};
         product.tiles = count;
         product.chunk_stride = pixels_.tiles.chunk_stride;
         product.sums_stride = columns;
         product.resumes = resumes;
-        for (std::int64_t item; (item = items.next(part)) >= 0;) {
-            const std::int64_t xi = item / gradients_.chunks, output = item % gradients_.chunks;
-            const float *gradients = call.gradients + xi * gradients_.tiles.xi_stride +
-                                     output * gradients_.tiles.chunk_stride;
-            float *sums = call.sums + xi * sums_stride_ + output * lanes_ * columns;
-            for (std::int64_t chunk = 0; chunk < pixels_.chunks; chunk += 2) {
-                product.chunks = std::min<std::int64_t>(pixels_.chunks - chunk, 2);
-                product.pixels =
-                    call.pixels + xi * pixels_.tiles.xi_stride + chunk * pixels_.tiles.chunk_stride;
-                for (std::int64_t row = 0; row < lanes_; row += kernels_->rows) {
-                    product.gradients = gradients + row;
-                    product.sums = sums + row * columns + chunk * lanes_;
-                    kernels_->outer(product);
-                }
+        const std::int64_t xi = item / gradients_.chunks, output = item % gradients_.chunks;
+        const float *gradients = call.gradients + xi * gradients_.tiles.xi_stride +
+                                 output * gradients_.tiles.chunk_stride;
+        float *sums = call.sums + xi * sums_stride_ + output * lanes_ * columns;
+        for (std::int64_t chunk = 0; chunk < pixels_.chunks; chunk += 2) {
+            product.chunks = std::min<std::int64_t>(pixels_.chunks - chunk, 2);
+            product.pixels =
+                call.pixels + xi * pixels_.tiles.xi_stride + chunk * pixels_.tiles.chunk_stride;
+            for (std::int64_t row = 0; row < lanes_; row += kernels_->rows) {
+                product.gradients = gradients + row;
+                product.sums = sums + row * columns + chunk * lanes_;
+                kernels_->outer(product);
             }
         }
     });
 }
 
-void WinogradWeightGradient::finish(const Call &call) const {
+void WinogradWeightGradient::add_slice(const Call &call, std::int64_t slice) const {
+    const std::int64_t total = forward_.tile_count();
+    const std::int64_t begin = total * slice / slices_, end = total * (slice + 1) / slices_;
+    for (std::int64_t first = begin; first < end; first += block_) {
+        const std::int64_t count = std::min(block_, end - first);
+        transform(call, first, count);
+        multiply(call, count, first > begin);
+    }
+}
+
+void WinogradWeightGradient::finish(float *sums, float *result) const {
     const auto &o = forward_.options();
     const std::int64_t columns = pixels_.chunks * lanes_;
     const std::int64_t output_count = o.channels * o.window[0] * o.window[1];
     Shares items(o.outputs, threads());
     in_parallel(threads(), [&](int part, int) {
         for (std::int64_t output; (output = items.next(part)) >= 0;) {
-            kernels_->windows({call.sums + output * columns, sums_stride_, o.channels,
-                               vertical_.data(), horizontal_.data(),
-                               call.result + output * output_count});
+            float *own = sums + output * columns;
+            for (std::int64_t place = 0; slices_ > 1 && place < window_; ++place) {
+                float *total = own + place * sums_stride_;
+                for (std::int64_t slice = 1; slice < slices_; ++slice) {
+                    const float *added = total + slice * sums_count();
+                    for (std::int64_t c = 0; c < columns; ++c) total[c] += added[c];
+                }
+            }
+            kernels_->windows({own, sums_stride_, o.channels, vertical_.data(), horizontal_.data(),
+                               result + output * output_count});
         }
     });
 }
 
 void WinogradWeightGradient::execute(const std::vector<void *> &data, void *scratchpad) const {
-    Call call{};
-    call.source = static_cast<const float *>(data[0]);
-    call.gradient = static_cast<const float *>(data[1]);
-    call.result = static_cast<float *>(data[2]);
-    call.pixels = static_cast<float *>(scratchpad);
-    call.gradients = call.pixels + window_ * pixels_.tiles.xi_stride;
-    call.sums = call.gradients + window_ * gradients_.tiles.xi_stride;
-    const std::int64_t total = forward_.tile_count();
-    for (std::int64_t first = 0; first < total; first += block_) {
-        const std::int64_t count = std::min(block_, total - first);
-        transform(call, first, count);
-        multiply(call, count, first > 0);
+    auto *transformed = static_cast<float *>(scratchpad);
+    float *sums = transformed + blocks() * block_count();
+    const auto call_of = [&](std::int64_t slice, std::int64_t part) {
+        Call call{};
+        call.source = static_cast<const float *>(data[0]);
+        call.gradient = static_cast<const float *>(data[1]);
+        call.sums = sums + slice * sums_count();
+        call.pixels = transformed + part * block_count();
+        call.gradients = call.pixels + window_ * pixels_.tiles.xi_stride;
+        return call;
+    };
+    if (works_apart()) {
+        Shares items(slices_, threads());
+        in_parallel(threads(), [&](int part, int) {
+            for (std::int64_t slice; (slice = items.next(part)) >= 0;) {
+                add_slice(call_of(slice, part), slice);
+            }
+        });
+    } else {
+        for (std::int64_t slice = 0; slice < slices_; ++slice) add_slice(call_of(slice, 0), slice);
     }
-    finish(call);
+    finish(sums, static_cast<float *>(data[2]));
 }
 
 }  // namespace stridewise

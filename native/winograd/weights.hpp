@@ -17,7 +17,10 @@ const WinogradWeightsKernels *winograd_weights_kernels(const std::string &isa, i
 // The transform of the taps of a line of a window: [place][tap].
 std::vector<double> winograd_transform_matrix(int places, int taps);
 
-// Sums are over tiles in one order, which does not depend on the number of threads.
+// Sums are over the tiles of a slice in one order, and then over slices. Neither depends on the
+// number of threads. If it divides the number of slices, each thread computes whole slices, so that
+// no transformed tile passes from one core to another. On two virtual cores of Zen 4 this takes 1
+// to 12 % less time, and at times, when exchanges between these are slow, half.
 class WinogradWeightGradient : public Kernel {
   public:
     // Of the weights of `forward`, a convolution without groups or pooling and with square windows.
@@ -38,13 +41,27 @@ class WinogradWeightGradient : public Kernel {
     };
 
     Transformed transformed(std::int64_t channels) const;
+    // Whether each thread computes slices of its own; otherwise all threads share a slice.
+    bool works_apart() const { return slices_ % threads() == 0; }
+    // Blocks of tiles that are transformed at the same time.
+    std::int64_t blocks() const { return works_apart() ? threads() : 1; }
+    // Elements of the transformed tiles of a block, and of the sums of a slice.
+    std::int64_t block_count() const {
+        return window_ * (pixels_.tiles.xi_stride + gradients_.tiles.xi_stride);
+    }
+    std::int64_t sums_count() const { return window_ * sums_stride_; }
+    // Calls `body` with each item, on the calling thread if it works apart.
+    template <class Body>
+    void each(std::int64_t count, const Body &body) const;
     void transform(const Call &call, std::int64_t first, std::int64_t count) const;
     void multiply(const Call &call, std::int64_t count, bool resumes) const;
-    void finish(const Call &call) const;
+    void add_slice(const Call &call, std::int64_t slice) const;
+    void finish(float *sums, float *result) const;
 
     Winograd forward_;
     const WinogradWeightsKernels *kernels_;
     std::int64_t lanes_, window_;
+    std::int64_t slices_ = 1;
     std::int64_t block_ = 0;  // tiles that are transformed together
     Transformed pixels_, gradients_;
     std::int64_t sums_stride_;                   // from one place of the window to the next

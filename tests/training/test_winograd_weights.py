@@ -79,6 +79,19 @@ def test_sums_over_many_blocks(tile: int, channels: int):
     assert error(one, wanted(x, dy, layer)) <= LIMITS[tile]
 
 
+@pytest.mark.parametrize("images", [1, 3, 7])
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_sums_of_slices(kernel: tuple[int, str], images: int):
+    # 1089, 3267 and 7623 tiles: two or four slices.
+    layer = Shape(images=images, channels=19, outputs=40, height=66, width=65)
+    rng = np.random.default_rng(0)
+    x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
+    one, *more = (found(x, dy, layer, "channels-last", kernel, 2, n) for n in (1, 2, 3, 4))
+    for other in more:
+        np.testing.assert_array_equal(one, other)
+    assert error(one, wanted(x, dy, layer)) <= LIMITS[2]
+
+
 @pytest.mark.parametrize(
     "changes", [{"groups": 2, "channels": 32, "outputs": 32}, {"window": (5, 5)}], ids=str
 )

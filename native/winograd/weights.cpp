@@ -23,6 +23,9 @@ constexpr std::int64_t kFewestWideTiles = 256, kManyProducts = 80;
 // slices of `kManySliceTiles`.
 constexpr std::int64_t kSliceTiles = 392, kManySliceTiles = 1568, kMostSlices = 16;
 constexpr std::int64_t kMostSumsBytes = 1 << 20;
+// Sums of this size would come back from memory if they were transformed at last. In their place,
+// the pixels of all tiles are read for each chunk of outputs, which takes longer for many tiles.
+constexpr std::int64_t kLargeSumsBytes = 8 << 20, kMostTilesByOutputs = 100;
 // Tiles of one item of a transform.
 constexpr std::int64_t kItemTiles = 8;
 constexpr std::int64_t kLine = 64 / sizeof(float);
@@ -98,6 +101,9 @@ WinogradWeightGradient::WinogradWeightGradient(Winograd forward)
     block_ = ceil_div(tiles, ceil_div(tiles, most));
     pixels_ = transformed(o.channels);
     gradients_ = transformed(o.outputs);
+    is_by_outputs_ = block_ == total && total <= kMostTilesByOutputs &&
+                     sums_count() * std::int64_t{sizeof(float)} > kLargeSumsBytes &&
+                     gradients_.chunks >= 2 * threads();
 }
 
 WinogradWeightGradient::Transformed WinogradWeightGradient::transformed(
@@ -106,8 +112,14 @@ WinogradWeightGradient::Transformed WinogradWeightGradient::transformed(
     return {chunks, {off_page(chunks * chunk), chunk}};
 }
 
+std::int64_t WinogradWeightGradient::chunk_stride() const {
+    return off_page(lanes_ * columns());
+}
+
 std::size_t WinogradWeightGradient::scratchpad_nbytes() const {
-    const std::int64_t count = blocks() * block_count() + slices_ * sums_count();
+    const std::int64_t sums =
+        is_by_outputs_ ? threads() * window_ * chunk_stride() : slices_ * sums_count();
+    const std::int64_t count = blocks() * block_count() + sums;
     return static_cast<std::size_t>(count) * sizeof(float);
 }
 
@@ -153,29 +165,34 @@ void WinogradWeightGradient::transform(const Call &call, std::int64_t first,
     });
 }
 
-void WinogradWeightGradient::multiply(const Call &call, std::int64_t count, bool resumes) const {
-    const std::int64_t columns = pixels_.chunks * lanes_;
-    each(window_ * gradients_.chunks, [&](std::int64_t item) {
-        WinogradOuterProduct product{};
-        product.tiles = count;
-        product.chunk_stride = pixels_.tiles.chunk_stride;
-        product.sums_stride = columns;
-        product.resumes = resumes;
-        const std::int64_t xi = item / gradients_.chunks, output = item % gradients_.chunks;
-        const float *gradients = call.gradients + xi * gradients_.tiles.xi_stride +
-                                 output * gradients_.tiles.chunk_stride;
-        float *sums = call.sums + xi * sums_stride_ + output * lanes_ * columns;
-        for (std::int64_t chunk = 0; chunk < pixels_.chunks; chunk += 2) {
-            product.chunks = std::min<std::int64_t>(pixels_.chunks - chunk, 2);
-            product.pixels =
-                call.pixels + xi * pixels_.tiles.xi_stride + chunk * pixels_.tiles.chunk_stride;
-            for (std::int64_t row = 0; row < lanes_; row += kernels_->rows) {
-                product.gradients = gradients + row;
-                product.sums = sums + row * columns + chunk * lanes_;
-                kernels_->outer(product);
-            }
+// Products of a chunk of outputs with all channels for one place of the window.
+void WinogradWeightGradient::multiply(const Call &call, std::int64_t count, bool resumes,
+                                      std::int64_t xi, std::int64_t output, float *sums) const {
+    WinogradOuterProduct product{};
+    product.tiles = count;
+    product.chunk_stride = pixels_.tiles.chunk_stride;
+    product.sums_stride = columns();
+    product.resumes = resumes;
+    const float *gradients =
+        call.gradients + xi * gradients_.tiles.xi_stride + output * gradients_.tiles.chunk_stride;
+    for (std::int64_t chunk = 0; chunk < pixels_.chunks; chunk += 2) {
+        product.chunks = std::min<std::int64_t>(pixels_.chunks - chunk, 2);
+        product.pixels =
+            call.pixels + xi * pixels_.tiles.xi_stride + chunk * pixels_.tiles.chunk_stride;
+        for (std::int64_t row = 0; row < lanes_; row += kernels_->rows) {
+            product.gradients = gradients + row;
+            product.sums = sums + row * columns() + chunk * lanes_;
+            kernels_->outer(product);
         }
-    });
+    }
+}
+
+void WinogradWeightGradient::transform_sums(const float *sums, std::int64_t xi_stride,
+                                            std::int64_t output, float *result) const {
+    const auto &o = forward_.options();
+    const std::int64_t output_count = o.channels * o.window[0] * o.window[1];
+    kernels_->windows({sums, xi_stride, o.channels, vertical_.data(), horizontal_.data(),
+                       result + output * output_count});
 }
 
 void WinogradWeightGradient::add_slice(const Call &call, std::int64_t slice) const {
@@ -184,27 +201,47 @@ void WinogradWeightGradient::add_slice(const Call &call, std::int64_t slice) con
     for (std::int64_t first = begin; first < end; first += block_) {
         const std::int64_t count = std::min(block_, end - first);
         transform(call, first, count);
-        multiply(call, count, first > begin);
+        each(window_ * gradients_.chunks, [&](std::int64_t item) {
+            const std::int64_t xi = item / gradients_.chunks, output = item % gradients_.chunks;
+            float *sums = call.sums + xi * sums_stride_ + output * lanes_ * columns();
+            multiply(call, count, first > begin, xi, output, sums);
+        });
     }
 }
 
 void WinogradWeightGradient::finish(float *sums, float *result) const {
-    const auto &o = forward_.options();
-    const std::int64_t columns = pixels_.chunks * lanes_;
-    const std::int64_t output_count = o.channels * o.window[0] * o.window[1];
-    Shares items(o.outputs, threads());
+    Shares items(forward_.outputs(), threads());
     in_parallel(threads(), [&](int part, int) {
         for (std::int64_t output; (output = items.next(part)) >= 0;) {
-            float *own = sums + output * columns;
+            float *own = sums + output * columns();
             for (std::int64_t place = 0; slices_ > 1 && place < window_; ++place) {
                 float *total = own + place * sums_stride_;
                 for (std::int64_t slice = 1; slice < slices_; ++slice) {
                     const float *added = total + slice * sums_count();
-                    for (std::int64_t c = 0; c < columns; ++c) total[c] += added[c];
+                    for (std::int64_t c = 0; c < columns(); ++c) total[c] += added[c];
                 }
             }
-            kernels_->windows({own, sums_stride_, o.channels, vertical_.data(), horizontal_.data(),
-                               result + output * output_count});
+            transform_sums(own, sums_stride_, output, result);
+        }
+    });
+}
+
+// Sums of a chunk of outputs stay in the cache of a thread until they are transformed.
+void WinogradWeightGradient::by_outputs(const Call &call, float *result) const {
+    const std::int64_t total = forward_.tile_count();
+    transform(call, 0, total);
+    Shares items(gradients_.chunks, threads());
+    in_parallel(threads(), [&](int part, int) {
+        float *sums = call.sums + part * window_ * chunk_stride();
+        for (std::int64_t chunk; (chunk = items.next(part)) >= 0;) {
+            for (std::int64_t xi = 0; xi < window_; ++xi) {
+                multiply(call, total, false, xi, chunk, sums + xi * chunk_stride());
+            }
+            const std::int64_t first = chunk * lanes_;
+            const std::int64_t count = std::min(lanes_, forward_.outputs() - first);
+            for (std::int64_t row = 0; row < count; ++row) {
+                transform_sums(sums + row * columns(), chunk_stride(), first + row, result);
+            }
         }
     });
 }
@@ -221,6 +258,8 @@ void WinogradWeightGradient::execute(const std::vector<void *> &data, void *scra
         call.gradients = call.pixels + window_ * pixels_.tiles.xi_stride;
         return call;
     };
+    auto *result = static_cast<float *>(data[2]);
+    if (is_by_outputs_) return by_outputs(call_of(0, 0), result);
     if (works_apart()) {
         Shares items(slices_, threads());
         in_parallel(threads(), [&](int part, int) {
@@ -231,7 +270,7 @@ void WinogradWeightGradient::execute(const std::vector<void *> &data, void *scra
     } else {
         for (std::int64_t slice = 0; slice < slices_; ++slice) add_slice(call_of(slice, 0), slice);
     }
-    finish(sums, static_cast<float *>(data[2]));
+    finish(sums, result);
 }
 
 }  // namespace stridewise

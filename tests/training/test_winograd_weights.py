@@ -92,6 +92,18 @@ def test_sums_of_slices(kernel: tuple[int, str], images: int):
     assert error(one, wanted(x, dy, layer)) <= LIMITS[2]
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_sums_of_many_channels_over_few_tiles(kernel: tuple[int, str]):
+    # With up to eight threads, sums of a chunk of outputs are finished before those of the next.
+    layer = Shape(images=3, channels=259, outputs=264, height=7, width=7)
+    rng = np.random.default_rng(0)
+    x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
+    one, *more = (found(x, dy, layer, "blocked", kernel, 4, n) for n in (1, 2, 3, 20))
+    for other in more:
+        np.testing.assert_array_equal(one, other)
+    assert error(one, wanted(x, dy, layer)) <= LIMITS[4]
+
+
 @pytest.mark.parametrize(
     "changes", [{"groups": 2, "channels": 32, "outputs": 32}, {"window": (5, 5)}], ids=str
 )

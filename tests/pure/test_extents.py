@@ -66,6 +66,16 @@ def test_limits_of_a_symbol_hold_wherever_it_is() -> None:
     assert found.without(["x", "y"]).is_fixed
 
 
+def test_limits_of_a_model_hold_for_shapes_of_callers() -> None:
+    extents = (Extent(("n",), 0, 4), Extent(("h",), 7), Extent.parse(3), Extent((), 2))
+    own = Signature((InputSpec("x", F32, extents),))
+    (found,) = own.narrowed({"x": ("N", "9..12", 5, "1..8")})  # callers replace fixed extents
+    assert str(found) == "(N=0..4, h=9..12, 5, 1..8)"
+    for wrong in (("1..8", "?", 3, 2), (4, "6..9", 3, 2), (5, 7, 3, 2), ([1, 8], 7, 3, 2)):
+        with pytest.raises(InputError, match=r"a shape within \(n=0\.\.4, h=7\.\., 3, 2\.\.\)"):
+            own.narrowed({"x": wrong})
+
+
 def test_defaults_have_elements_where_they_may() -> None:
     found = signature(a=("0..4", 3), b=([0, 4], "C"), c=("N", 0), d=(2, "C=0"), e=[(0, 3), (2, 3)])
     assert found.default() == {"a": (1, 3), "b": (4, 0), "c": (1, 0), "d": (2, 0), "e": (2, 3)}

@@ -363,6 +363,20 @@ def test_results_that_are_no_computed_tensors():
         )
 
 
+def test_shapes_that_a_module_does_not_take_are_refused():
+    class Branch(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x.shape[0] > 4 else x * 3
+
+    module, x = Branch().eval(), torch.randn(2, 3)
+    with pytest.raises(InputError, match=r"a shape within \(s\w+=0\.\.4, 3\)"):
+        compiled(module, x, shapes={"x": ("1..8", 3)})
+    model, x = compiled(module, x, shapes={"x": ("N", 3)}), torch.randn(4, 3)
+    assert torch.equal(model(x), 3 * x)
+    with pytest.raises(InputError, match=r"0\.\.4"):
+        model(torch.randn(5, 3))
+
+
 def test_integers_and_masks():
     class Chosen(torch.nn.Module):
         def __init__(self):

@@ -126,6 +126,20 @@ class Extent:
             return None
         return next((item for item in self.choice if item), max(self.low, min(self.high, 1)))
 
+    def narrowed(self, given: Extent) -> Extent | None:
+        """Return what this one is where a caller gives limits; None if they exceed its own ones.
+
+        Extents without symbol have no limits: callers may replace an only one, and of those that
+        are computed from others, only calls know which are taken.
+        """
+        symbols = (*dict.fromkeys((*given.symbols, *self.symbols)),)
+        if not self.symbols or self.fixed is not None:
+            return replace(given, symbols=symbols)
+        if given.high is None and not given.low:
+            return replace(self, symbols=symbols)
+        is_over = self.high is not None and (given.high is None or given.high > self.high)
+        return None if given.low < self.low or is_over else replace(given, symbols=symbols)
+
     def fits(self, extent: int) -> int | None:
         """Return the extent, or the least of a choice that is not below it; None if it is out."""
         if self.choice:
@@ -139,6 +153,8 @@ class Extent:
             limits = "|".join(map(str, self.choice))
         elif self.high is not None:
             limits = str(self.low) if self.fixed is not None else f"{self.low}..{self.high}"
+        elif self.low:
+            limits = f"{self.low}.."
         return "=".join(filter(None, (*self.symbols[:1], limits))) or "?"
 
 
@@ -176,21 +192,23 @@ class InputSpec:
         return f"({', '.join(map(str, self.extents))}{',' if len(self.extents) == 1 else ''})"
 
     def narrowed(self, given: ShapeLike) -> InputSpec:
-        """Return the input with a shape of the caller's; what it leaves open keeps its symbol.
+        """Return the input with a shape of the caller's.
+
+        What it leaves open keeps its symbol and limits.
 
         Raises:
-            InputError: it does not fit the rank, or is not a shape.
+            InputError: it does not fit the rank or the limits, or is not a shape.
         """
         extents, shapes = parse_shape(given, self.where)
         if self.extents is not None and len(extents) != len(self.extents):
             expected = f"a shape of rank {len(self.extents)}, like {self}"
             raise InputError.at(self.where, expected=expected, found=str(tuple(given)))
         own = self.extents or (Extent(),) * len(extents)
-        merged = tuple(
-            replace(extent, symbols=(*dict.fromkeys((*extent.symbols, *before.symbols)),))
-            for extent, before in zip(extents, own, strict=True)
-        )
-        return replace(self, extents=merged, shapes=shapes)
+        merged = tuple(before.narrowed(extent) for extent, before in zip(extents, own, strict=True))
+        if None in merged:
+            expected, found = f"a shape within {self}, as the model takes it", str(tuple(given))
+            raise InputError.at(self.where, expected=expected, found=found)
+        return replace(self, extents=tuple(filter(None, merged)), shapes=shapes)
 
     def fitted(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape that is run for one of a call: its own, or one of a larger batch.

@@ -25,10 +25,12 @@ FittedWinograd::FittedWinograd(Winograd kernel, bool is_transposed)
     if (quick_ != nullptr) {
         vertical_ = winograd_transform_matrix(quick_->tile.places_high(), quick_->tile.taps_high);
         horizontal_ = winograd_transform_matrix(quick_->tile.places_wide(), quick_->tile.taps_wide);
+        packs_pairs_ = kernel_.pack_pairs();
     }
 }
 
 std::size_t FittedWinograd::packed_nbytes() const {
+    if (packs_pairs_) return 0;
     const std::size_t nbytes = kernel_.arg_desc(DNNL_ARG_WEIGHTS).nbytes();
     return (nbytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -51,32 +53,36 @@ MemoryDesc FittedWinograd::arg_desc(int arg) const {
     return kernel_.arg_desc(arg);
 }
 
-// The weights of a pair of vectors of outputs.
-void FittedWinograd::pack(const float *weights, std::int64_t pair, float *packed) const {
+WinogradFilters FittedWinograd::filters_of(const float *weights, std::int64_t pair) const {
     const auto &o = kernel_.options();
     const std::int64_t taps = o.window[0] * o.window[1], channels = o.channels / o.groups;
-    const std::int64_t unit = kernel_.pair_outputs(), first = pair * unit;
-    const std::int64_t count = std::min(unit, o.outputs - first);
     WinogradFilters filters{weights, channels * taps, taps, is_transposed_};
     if (is_transposed_) {
         filters.output = taps;
         filters.channel = o.outputs * taps;
     }
-    filters.data += first * filters.output;
-    if (quick_ == nullptr) return kernel_.pack(filters, packed, first, count);
-    pack_quickly(filters, pair, count, packed);
+    filters.data += pair * kernel_.pair_outputs() * filters.output;
+    return filters;
+}
+
+void FittedWinograd::pack(const float *weights, std::int64_t pair, float *packed) const {
+    const WinogradFilters filters = filters_of(weights, pair);
+    const std::int64_t unit = kernel_.pair_outputs(), first = pair * unit;
+    if (quick_ == nullptr) {
+        return kernel_.pack(filters, packed, first, std::min(unit, kernel_.outputs() - first));
+    }
+    pack_quickly(filters, pair, packed + pair * kernel_.window() * kernel_.panel_count());
 }
 
 void FittedWinograd::pack_quickly(const WinogradFilters &filters, std::int64_t pair,
-                                  std::int64_t count, float *packed) const {
+                                  float *panels) const {
     const auto &o = kernel_.options();
     const std::int64_t taps = o.window[0] * o.window[1], channels = o.channels / o.groups;
     const std::int64_t unit = kernel_.pair_outputs(), panel = kernel_.panel_count();
-    float *to = packed + pair * kernel_.window() * panel;
     WinogradFilterPair work{};
     work.distance = filters.output;
     work.step = filters.is_rotated ? -1 : 1;
-    work.outputs = count;
+    work.outputs = std::min(unit, o.outputs - pair * unit);
     work.vertical = vertical_.data();
     work.horizontal = horizontal_.data();
     work.xi_stride = panel;
@@ -88,15 +94,32 @@ void FittedWinograd::pack_quickly(const WinogradFilters &filters, std::int64_t p
         work.windows =
             filters.data + channel * filters.channel + (filters.is_rotated ? taps - 1 : 0);
         work.odd = channel + 1 < channels ? work.windows + filters.channel : nullptr;
-        work.packed = to + row * unit;
+        work.packed = panels + row * unit;
         pack(work);
     }
     for (std::int64_t xi = 0; xi < kernel_.window(); ++xi) {
-        std::fill(to + xi * panel + rows * unit, to + (xi + 1) * panel, 0.0F);
+        std::fill(panels + xi * panel + rows * unit, panels + (xi + 1) * panel, 0.0F);
     }
 }
 
+struct FittedWinograd::Packer final : public WinogradPacker {
+    Packer(const FittedWinograd &kernel, const void *weights)
+        : kernel_(kernel), weights_(static_cast<const float *>(weights)) {}
+
+    void pack(std::int64_t pair, float *panels) const override {
+        kernel_.pack_quickly(kernel_.filters_of(weights_, pair), pair, panels);
+    }
+
+  private:
+    const FittedWinograd &kernel_;
+    const float *weights_;
+};
+
 void FittedWinograd::execute(const std::vector<void *> &data, void *scratchpad) const {
+    if (packs_pairs_) {
+        const Packer packer(*this, data[1]);
+        return kernel_.execute(data, scratchpad, &packer);
+    }
     const auto *weights = static_cast<const float *>(data[1]);
     Shares items(ceil_div(kernel_.options().outputs, kernel_.pair_outputs()), threads());
     in_parallel(threads(), [&](int part, int) {

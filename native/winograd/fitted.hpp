@@ -23,12 +23,16 @@ class FittedWinograd : public Kernel {
 
   private:
     std::size_t packed_nbytes() const;
+    struct Packer;
+
     void pack(const float *weights, std::int64_t pair, float *packed) const;
-    void pack_quickly(const WinogradFilters &filters, std::int64_t pair, std::int64_t count,
-                      float *packed) const;
+    WinogradFilters filters_of(const float *weights, std::int64_t pair) const;
+    // Stores the panels of a pair.
+    void pack_quickly(const WinogradFilters &filters, std::int64_t pair, float *panels) const;
 
     Winograd kernel_;
     bool is_transposed_;
+    bool packs_pairs_ = false;
     const WinogradWeightsKernels *quick_;        // null if only Winograd::pack has the window
     std::vector<double> vertical_, horizontal_;  // the transforms of weights for `quick_`
 };

@@ -127,7 +127,9 @@ WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
 
 struct Winograd::Call {
     const void *source;
-    const float *weights;
+    const float *weights;  // of pair `first_pair` and those behind it
+    std::int64_t first_pair;
+    const WinogradPacker *packer;  // null unless pairs are packed one by one
     WinogradResult result;
 };
 
@@ -184,9 +186,13 @@ WinogradWork Winograd::work() const {
 }
 
 void Winograd::block_tiles() {
-    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     blocking_ = choose_blocking(work(), caches());
-    blocking_.depth = blocking_.depth * lanes / depth_lanes();
+    blocking_.depth = blocking_.depth * kernels_->lanes / depth_lanes();
+    lay_out();
+}
+
+void Winograd::lay_out() {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     // Exactly the size that the groups of a block need, so that products read contiguous memory.
     const std::int64_t groups = ceil_div(blocking_.tiles, rows);
     group_tiles_ = ceil_div(blocking_.tiles, groups);
@@ -197,9 +203,26 @@ void Winograd::block_tiles() {
     products_stride_ = off_page((places ? pairs_ : blocking_.pairs) * pair_stride_);
     const std::int64_t products = window() * products_stride_;
     const std::int64_t pixels = window() * transformed_.xi_stride;
+    const std::int64_t panels = packs_pairs_ ? blocking_.pairs * window() * panel_count() : 0;
     const bool blocks = blocking_.share == WinogradShare::blocks;
-    thread_stride_ = places ? 0 : off_page(blocks ? products + pixels : products);
+    thread_stride_ = places ? 0 : off_page(products + (blocks ? pixels : panels));
     shared_ = blocks ? 0 : places ? pixels + products : pixels;
+}
+
+bool Winograd::pack_pairs() {
+    const auto nbytes = [](std::int64_t count) { return count * std::int64_t{sizeof(float)}; };
+    const std::int64_t groups = ceil_div(tile_count(), std::int64_t{kernels_->row_count});
+    const std::int64_t tiles = groups * kernels_->row_count;
+    const std::int64_t pixels = window() * chunks_ * depth_lanes() * tiles,
+                       most = caches().third / 2;
+    if (options_.groups > 1 || nbytes(pairs_ * window() * panel_count()) <= most ||
+        nbytes(pixels) > most || pairs_ < 2 * options_.threads) {
+        return false;
+    }
+    packs_pairs_ = true;
+    blocking_ = {tile_count(), 1, blocking_.depth, WinogradShare::outputs};
+    lay_out();
+    return true;
 }
 
 std::int64_t Winograd::tile_count() const {
@@ -250,60 +273,6 @@ MemoryDesc Winograd::arg_desc(int arg) const {
                       options_.result_last, options_.lanes);
 }
 
-void Winograd::pack(const float *weights, void *packed, std::int64_t first,
-                    std::int64_t count) const {
-    const std::int64_t taps = options_.window[0] * options_.window[1];
-    const std::int64_t channels = options_.channels / options_.groups;
-    pack({weights, channels * taps, taps, false}, packed, first, count);
-}
-
-void Winograd::pack(const WinogradFilters &filters, void *packed, std::int64_t first,
-                    std::int64_t count) const {
-    const WindowTransform transformed(kernels_->tile);
-    const std::int64_t lanes = kernels_->lanes;
-    const std::int64_t taps = options_.window[0] * options_.window[1];
-    const std::int64_t panel = panel_count();
-    const std::int64_t channels = options_.channels / options_.groups;
-    const float *weights = filters.data + (filters.is_rotated ? taps - 1 : 0);
-    Doubles values[WindowTransform::kMost * WindowTransform::kMost];
-    for (std::int64_t output = first; output < first + count; output += 2 * lanes) {
-        const std::int64_t outputs = std::min(2 * lanes, first + count - output);
-        const float *from = weights + (output - first) * filters.output;
-        float *to = static_cast<float *>(packed) + output / (2 * lanes) * window() * panel;
-        if (outputs < 2 * lanes || channels < group_chunks_ * lanes) {
-            std::memset(to, 0, static_cast<std::size_t>(window() * panel) * sizeof(float));
-        }
-        // All outputs of one channel first, because they share cache lines.
-        for (std::int64_t channel = 0; channel < channels; ++channel) {
-            for (std::int64_t column = 0; column < outputs; column += kWindows) {
-                const std::int64_t windows = std::min(kWindows, outputs - column);
-                transformed(from + column * filters.output + channel * filters.channel,
-                            filters.output, filters.is_rotated ? -1 : 1, windows, values);
-                for (std::int64_t xi = 0; xi < window(); ++xi) {
-                    const auto rounded = __builtin_convertvector(values[xi], Floats);
-                    put_weights(rounded, windows, channel, column, to + xi * panel);
-                }
-            }
-        }
-    }
-}
-
-void Winograd::put_weights(const Floats &values, std::int64_t count, std::int64_t channel,
-                           std::int64_t column, float *panel) const {
-    const std::int64_t outputs = 2 * kernels_->lanes;
-    if (options_.multiplies_halves) {
-        auto *pairs = reinterpret_cast<Bfloat16 *>(panel + channel / 2 * outputs + column);
-        for (std::int64_t i = 0; i < count; ++i) put(pairs + 2 * i + channel % 2, values[i]);
-        return;
-    }
-    float *target = panel + channel * outputs + column;
-    if (count == kWindows) {
-        std::memcpy(target, &values, sizeof values);
-        return;
-    }
-    for (std::int64_t i = 0; i < count; ++i) target[i] = values[i];
-}
-
 // The groups of a block have nearly equal sizes: a group of one or two tiles would be limited by
 // the loads of its weights.
 void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
@@ -351,9 +320,8 @@ void Winograd::multiply_panel(const Panel &panel) const {
 
 void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
                         std::int64_t pair_end, const float *transformed, float *products) const {
-    const std::int64_t lanes = kernels_->lanes;
     const auto weights = [&](std::int64_t at, std::int64_t xi) {
-        return call.weights + (at * window() + xi) * chunks_ * depth_lanes() * 2 * lanes;
+        return call.weights + ((at - call.first_pair) * window() + xi) * panel_count();
     };
     const std::int64_t pool = options_.pool;
     const std::int64_t places = count * (kernels_->tile.high / pool) * (kernels_->tile.wide / pool);
@@ -385,7 +353,16 @@ void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, 
                       std::int64_t pair_end, const float *transformed, float *products) const {
     for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
         const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
-        multiply(call, first, count, begin, end, transformed, products);
+        Call own = call;
+        if (packs_pairs_) {
+            float *panels = products + window() * products_stride_;
+            for (std::int64_t at = begin; at < end; ++at) {
+                call.packer->pack(at, panels + (at - begin) * window() * panel_count());
+            }
+            own.weights = panels;
+            own.first_pair = begin;
+        }
+        multiply(own, first, count, begin, end, transformed, products);
         for (std::int64_t tile = 0; tile < count; tile += kOutputTiles) {
             output(call, first, tile, std::min(kOutputTiles, count - tile), begin, end, products);
         }
@@ -546,6 +523,11 @@ void Winograd::by_groups(const Call &call, float *scratch) const {
 }
 
 void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const {
+    execute(data, scratchpad, nullptr);
+}
+
+void Winograd::execute(const std::vector<void *> &data, void *scratchpad,
+                       const WinogradPacker *packer) const {
     auto *bias = static_cast<float *>(scratchpad);
     const std::int64_t outputs = pairs_ * 2 * kernels_->lanes;
     std::fill(bias, bias + outputs, 0.0F);
@@ -559,9 +541,10 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
             stages[index].operand = data[static_cast<std::size_t>(operands_[index])];
         }
     }
-    Call call;
+    Call call{};
     call.source = data[0];
     call.weights = static_cast<const float *>(data[1]);
+    call.packer = packer;
     call.result = {data[2], bias, stages.data(), static_cast<int>(stages.size()),
                    !options_.result_last};
     float *scratch = bias + off_page(outputs);

@@ -39,6 +39,17 @@ struct WinogradFilters {
     bool is_rotated;               // by half a turn, as for the gradient of the source
 };
 
+// Transforms weights when they are needed.
+class WinogradPacker {
+  public:
+    // Stores the transformed weights of a pair of vectors of outputs: window() * panel_count()
+    // elements. Threads call it at the same time.
+    virtual void pack(std::int64_t pair, float *panels) const = 0;
+
+  protected:
+    ~WinogradPacker() = default;
+};
+
 class Winograd : public Kernel {
   public:
     // Throws std::invalid_argument if the kernels do not support the operation.
@@ -48,6 +59,13 @@ class Winograd : public Kernel {
     std::size_t scratchpad_nbytes() const override;
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+    // Whether transformed weights of all pairs would come from memory while those of one pair and
+    // the pixels of all tiles stay in the caches. From then on, each thread packs those of a pair
+    // before it multiplies them, and there are no weights among the data. Results are the same.
+    bool pack_pairs();
+    void execute(const std::vector<void *> &data, void *scratchpad,
+                 const WinogradPacker *packer) const;
 
     // Transforms the weights of `count` outputs from `first` on, row-major outputs x channels x
     // window, into their part of `packed`, which has the size of arg_desc(DNNL_ARG_WEIGHTS). Parts
@@ -101,6 +119,7 @@ class Winograd : public Kernel {
                             float *transformed) const;
     WinogradWork work() const;
     void block_tiles();
+    void lay_out();
     void block_groups();
     void multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
                          std::int64_t pair, std::int64_t chunk, const float *transformed,
@@ -118,6 +137,7 @@ class Winograd : public Kernel {
     // vectors.
     std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;
     WinogradBlocking blocking_;
+    bool packs_pairs_ = false;
     std::int64_t group_tiles_ = 0;  // tiles of one matrix product, at most
     // Strides in the scratchpad, in elements: of transformed pixels, [xi][group of tiles][chunk]
     // [tile][lane], or [xi][chunk][tile][lane] for convolutions with groups; of products,

@@ -76,6 +76,24 @@ def test_weights_of_a_run(
     assert error(one, convolved(x, w, None, layer) * 2 + 1) <= LIMITS[tile]
 
 
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_weights_that_exceed_the_caches(kernel: tuple[int, str], is_transposed: bool):
+    # Up to some threads pack the weights of a pair of vectors before they multiply them, where
+    # transformed weights of 21 MB exceed half of the third-level cache.
+    layer = Shape(images=2, channels=376, outputs=392, height=7, width=7)
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.weights))
+    given = w[..., ::-1, ::-1].swapaxes(0, 1) if is_transposed else w
+    one, *more = (
+        found(x, given, layer, "blocked", kernel, 4, n, is_transposed=is_transposed)
+        for n in (1, 2, 3, 30)
+    )
+    for other in more:
+        np.testing.assert_array_equal(one, other)
+    assert error(one, convolved(x, w, None, layer) * 2 + 1) <= LIMITS[4]
+
+
 def test_transposed_weights_have_no_groups():
     desc = CORE.MemoryDesc((1, 32, 4, 4), "f32", "acdb")
     kernel = CORE.Winograd(

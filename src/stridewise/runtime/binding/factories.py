@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from stridewise.errors import ExecutionError, FormatError
+from stridewise.runtime.binding.defects import is_wrong
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import permuted_strides
 from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
@@ -348,12 +349,26 @@ def _depthwise_weight_gradient(s: KernelArguments) -> _core.Kernel:
 def _fitted(s: KernelArguments) -> _core.Kernel:
     """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
     weights, chosen = s.memory("weights"), _any_weights(s, s.memory("src").dtype)
-    whole, after = _convolution(s, chosen), s.post_ops()
+    whole, after = _right(s, _convolution(s, chosen)), s.post_ops()
     if after and whole.impl.startswith(_SCALAR_POST_OPS):
-        return s.core.fitted(
-            _convolution(s, chosen, bare=True), {s.core.ARG_WEIGHTS: weights}, after
-        )
+        whole = _right(s, _convolution(s, chosen, bare=True), bare=True)
+        return s.core.fitted(whole, {s.core.ARG_WEIGHTS: weights}, after)
     return s.core.fitted(whole, {s.core.ARG_WEIGHTS: weights}, [])
+
+
+def _right(
+    s: KernelArguments, descriptor: _core.PrimitiveDesc, *, bare: bool = False
+) -> _core.PrimitiveDesc:
+    """Return a descriptor at its first implementation that is not wrong.
+
+    Raises:
+        ExecutionError: there is none.
+    """
+    while is_wrong(s.spec, descriptor.impl, bare=bare):
+        if not descriptor.next():
+            expected, found = "a kernel of the library with right results", descriptor.impl
+            raise ExecutionError.at(f"kernel {s.spec}", expected=expected, found=found)
+    return descriptor
 
 
 def _conv_weight_gradient(s: KernelArguments) -> _core.Kernel:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError
+from stridewise.runtime.binding.defects import is_wrong
 from stridewise.runtime.binding.factories import FACTORIES, KERNELS, KernelArguments
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import (
@@ -36,13 +37,18 @@ _MOST_KEPT = 1024
 
 
 def _descriptors(spec: KernelSpec, threads: int) -> Iterator[_core.PrimitiveDesc]:
-    """Yield the descriptor at each implementation in turn; it is one object that moves on."""
+    """Yield the descriptor at each implementation in turn; it is one object that moves on.
+
+    Implementations with wrong results are left out.
+    """
     if spec.kind in KERNELS:
         return
     descriptor = FACTORIES[spec.kind](KernelArguments(spec, threads))
-    yield descriptor
-    while descriptor.next():
-        yield descriptor
+    has_more = True
+    while has_more:
+        if not is_wrong(spec, descriptor.impl):
+            yield descriptor
+        has_more = descriptor.next()
 
 
 def _instruction_set(implementation: str) -> str:
@@ -204,6 +210,8 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
         own = _own_reorder(spec, threads) if may_be_own else None
         if own is not None and (is_scaled or implementation == own.impl):
             return own
+        if is_wrong(spec, implementation):  # named by a plan or by costs of an earlier version
+            implementation = ""
         implementation, first = implementation or _preferred(spec, threads), ""
         for descriptor in _descriptors(spec, threads):
             name = descriptor.impl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import cast
 
 from stridewise.runtime.binding.library import load_core
 from stridewise.targets.kernels import KernelSpec
@@ -13,11 +14,13 @@ __all__ = ["is_wrong"]
 _STRIDED = "brg_conv:", "brgconv_strided:"
 """What is in the library's names of deconvolutions with strides that apply post-ops themselves."""
 
-_SPLIT_SHARE = 512
-"""Bytes of the second-level cache for each product of an output up to which sums are not split.
+_SPLIT_SHARE = {2: 256}
+_OTHER_SPLIT_SHARE = 512
+"""Bytes of the second-level cache for each product of an output up to which sums are not split, by
+the stride.
 
-With a cache of 1 MB, float32, windows of 3 to 9 and strides of 2 to 4, results were wrong from 4000
-products on, which is half of these bytes: the weights of 64 outputs."""
+With a cache of 1 MB, float32 and windows of 3 to 9, results were wrong from 7936 products on for
+strides of 2, and from 4000 on for 3 and 4, which are about half of these bytes."""
 
 
 def is_wrong(spec: KernelSpec, implementation: str, *, bare: bool = False) -> bool:
@@ -39,4 +42,6 @@ def is_wrong(spec: KernelSpec, implementation: str, *, bare: bool = False) -> bo
     if src is None or weights is None or not (spec.memory("bias") or (spec.post_ops and not bare)):
         return False
     products = together(spec) * prod(weights.dims[1 - len(src.dims) :])
-    return _SPLIT_SHARE * products > load_core().cache_nbytes(2)
+    strides = cast("tuple[int, ...]", dict(spec.params)["strides"])
+    share = _SPLIT_SHARE.get(max(strides), _OTHER_SPLIT_SHARE)
+    return share * products > load_core().cache_nbytes(2)

@@ -9,6 +9,8 @@ import pytest
 from tests.runtime.graphs import error
 
 import stridewise as sw
+from stridewise.program import KernelStep
+from stridewise.runtime.binding.primitives import create
 from stridewise.runtime.simulation.reference import run_reference
 
 LAYERS = {
@@ -54,3 +56,13 @@ def test_large_transposed_convolutions_with_post_ops(name: str, follower: str, i
         x = np.ascontiguousarray(np.moveaxis(feeds["x"], 1, -1))
         found = np.moveaxis(model.run({**feeds, "x": x})[output], -1, 1)
         assert error(found, np.asarray(wanted)) <= limit
+
+
+@pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "of a run"])
+def test_costs_of_earlier_versions_may_name_what_is_wrong(is_constant: bool):
+    graph, _ = layer("4x4 by 2", "bias and swish", is_constant=is_constant)
+    compiled: Any = sw.compile
+    steps = compiled(graph, threads=1, tune="model", input_formats={"x": "NHWC"}).program.steps
+    (spec,) = [s.spec for s in steps if isinstance(s, KernelStep) and "deconv" in s.spec.kind]
+    wrong = "brg_conv:avx512_core+brgconv_strided:avx512_core"
+    assert create(spec, wrong, 1).impl != wrong

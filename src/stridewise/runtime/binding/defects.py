@@ -14,13 +14,13 @@ __all__ = ["is_wrong"]
 _STRIDED = "brg_conv:", "brgconv_strided:"
 """What is in the library's names of deconvolutions with strides that apply post-ops themselves."""
 
-_SPLIT_SHARE = {2: 256}
-_OTHER_SPLIT_SHARE = 512
-"""Bytes of the second-level cache for each product of an output up to which sums are not split, by
-the stride.
+_SPLIT_SHARES = {2: 256}
+_SPLIT_SHARE = 512
+"""Bytes of the second-level cache for each product of an output up to which sums are not split: by
+the stride, and for all other strides.
 
-With a cache of 1 MB, float32 and windows of 3 to 9, results were wrong from 7936 products on for
-strides of 2, and from 4000 on for 3 and 4, which are about half of these bytes."""
+With 1 MB these are 4096 and 2048 products. In float32, with windows of 3 to 9, results were wrong
+from 7936 products on for strides of 2, and from 4000 on for strides of 3 and 4."""
 
 
 def is_wrong(spec: KernelSpec, implementation: str, *, bare: bool = False) -> bool:
@@ -43,5 +43,5 @@ def is_wrong(spec: KernelSpec, implementation: str, *, bare: bool = False) -> bo
         return False
     products = together(spec) * prod(weights.dims[1 - len(src.dims) :])
     strides = cast("tuple[int, ...]", dict(spec.params)["strides"])
-    share = _SPLIT_SHARE.get(max(strides), _OTHER_SPLIT_SHARE)
+    share = _SPLIT_SHARES.get(max(strides), _SPLIT_SHARE)
     return share * products > load_core().cache_nbytes(2)

@@ -200,6 +200,8 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
         ExecutionError: the library no longer has that implementation.
     """
     core, threads = load_core(), _threads(spec, threads)
+    if is_wrong(spec, implementation):  # named by a plan or by costs of an earlier version
+        implementation = ""
     try:
         if spec.kind in KERNELS:
             kernel = KERNELS[spec.kind](KernelArguments(spec, threads))
@@ -210,8 +212,6 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
         own = _own_reorder(spec, threads) if may_be_own else None
         if own is not None and (is_scaled or implementation == own.impl):
             return own
-        if is_wrong(spec, implementation):  # named by a plan or by costs of an earlier version
-            implementation = ""
         implementation, first = implementation or _preferred(spec, threads), ""
         for descriptor in _descriptors(spec, threads):
             name = descriptor.impl

@@ -22,9 +22,10 @@ class FittedWinograd : public Kernel {
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
   private:
-    std::size_t packed_nbytes() const;
     struct Packer;
 
+    std::size_t packed_nbytes() const;
+    // Stores the panels of a pair in their part of `packed`.
     void pack(const float *weights, std::int64_t pair, float *packed) const;
     WinogradFilters filters_of(const float *weights, std::int64_t pair) const;
     // Stores the panels of a pair.
@@ -32,7 +33,7 @@ class FittedWinograd : public Kernel {
 
     Winograd kernel_;
     bool is_transposed_;
-    bool packs_pairs_ = false;
+    bool packs_pairs_ = false;                   // see Winograd::pack_pairs
     const WinogradWeightsKernels *quick_;        // null if only Winograd::pack has the window
     std::vector<double> vertical_, horizontal_;  // the transforms of weights for `quick_`
 };

@@ -119,6 +119,7 @@ class Winograd : public Kernel {
                             float *transformed) const;
     WinogradWork work() const;
     void block_tiles();
+    // Sets strides and sizes in the scratchpad from the blocking.
     void lay_out();
     void block_groups();
     void multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
@@ -137,7 +138,7 @@ class Winograd : public Kernel {
     // vectors.
     std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;
     WinogradBlocking blocking_;
-    bool packs_pairs_ = false;
+    bool packs_pairs_ = false;      // see pack_pairs()
     std::int64_t group_tiles_ = 0;  // tiles of one matrix product, at most
     // Strides in the scratchpad, in elements: of transformed pixels, [xi][group of tiles][chunk]
     // [tile][lane], or [xi][chunk][tile][lane] for convolutions with groups; of products,

@@ -79,8 +79,8 @@ def test_weights_of_a_run(
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_weights_that_exceed_the_caches(kernel: tuple[int, str], is_transposed: bool):
-    # Up to some threads pack the weights of a pair of vectors before they multiply them, where
-    # transformed weights of 21 MB exceed half of the third-level cache.
+    # Where their transform of 21 MB exceeds half of the third-level cache, up to six threads pack
+    # the weights of a pair of vectors right before they multiply them; with 30, all are packed.
     layer = Shape(images=2, channels=376, outputs=392, height=7, width=7)
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.weights))

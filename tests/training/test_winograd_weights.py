@@ -55,28 +55,32 @@ def found(
     return run(op, given, layer.weights, "plain", lanes)
 
 
+def check(
+    layer: Shape, kind: str, kernel: tuple[int, str], tile: int, *threads: int, seed: int = 0
+) -> None:
+    """Compare a gradient with double precision, and its bits for several numbers of threads."""
+    rng = np.random.default_rng(seed)
+    x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
+    one, *more = (found(x, dy, layer, kind, kernel, tile, n) for n in (1, *threads))
+    for other in more:
+        np.testing.assert_array_equal(one, other)
+    assert error(one, wanted(x, dy, layer)) <= LIMITS[tile]
+
+
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 @settings(max_examples=20, deadline=None)
 @given(LAYERS, st.integers(0, 99))
 def test_any_image(kernel: tuple[int, str], kind: str, tile: int, layer: Shape, seed: int):
-    rng = np.random.default_rng(seed)
-    x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
-    one, two = (found(x, dy, layer, kind, kernel, tile, n) for n in (1, 2))
-    np.testing.assert_array_equal(one, two)
-    assert error(one, wanted(x, dy, layer)) <= LIMITS[tile]
+    check(layer, kind, kernel, tile, 2, seed=seed)
 
 
 @pytest.mark.parametrize("channels", [64, 160])
 @pytest.mark.parametrize("tile", [2, 4])
 def test_sums_over_many_blocks(tile: int, channels: int):
     layer = Shape(images=5, channels=channels, outputs=channels + 8, height=30, width=31)
-    rng = np.random.default_rng(0)
-    x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
-    one, two = (found(x, dy, layer, "blocked", KERNELS[-2], tile, n) for n in (1, 2))
-    np.testing.assert_array_equal(one, two)
-    assert error(one, wanted(x, dy, layer)) <= LIMITS[tile]
+    check(layer, "blocked", KERNELS[-2], tile, 2)
 
 
 @pytest.mark.parametrize("images", [1, 3, 7])
@@ -84,24 +88,14 @@ def test_sums_over_many_blocks(tile: int, channels: int):
 def test_sums_of_slices(kernel: tuple[int, str], images: int):
     # 1089, 3267 and 7623 tiles: two or four slices.
     layer = Shape(images=images, channels=19, outputs=40, height=66, width=65)
-    rng = np.random.default_rng(0)
-    x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
-    one, *more = (found(x, dy, layer, "channels-last", kernel, 2, n) for n in (1, 2, 3, 4))
-    for other in more:
-        np.testing.assert_array_equal(one, other)
-    assert error(one, wanted(x, dy, layer)) <= LIMITS[2]
+    check(layer, "channels-last", kernel, 2, 2, 3, 4)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def test_sums_of_many_channels_over_few_tiles(kernel: tuple[int, str]):
     # With up to eight threads, sums of a chunk of outputs are finished before those of the next.
     layer = Shape(images=3, channels=259, outputs=264, height=7, width=7)
-    rng = np.random.default_rng(0)
-    x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
-    one, *more = (found(x, dy, layer, "blocked", kernel, 4, n) for n in (1, 2, 3, 20))
-    for other in more:
-        np.testing.assert_array_equal(one, other)
-    assert error(one, wanted(x, dy, layer)) <= LIMITS[4]
+    check(layer, "blocked", kernel, 4, 2, 3, 20)
 
 
 @pytest.mark.parametrize(

@@ -393,13 +393,11 @@ void pack_winograd(const Convolution &kernel, nb::handle array, Buffer &buffer, 
 void bind_gradients(nb::module_ &m) {
     m.def(
         "fitted",
-        [](const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given,
-           const Entries &entries) {
-            const PostOps after = parse_post_ops(entries);
+        [](const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given) {
             const nb::gil_scoped_release released;
-            return fitted(desc, given, after);
+            return fitted(desc, given);
         },
-        "desc"_a, "given"_a, "after"_a);
+        "desc"_a, "given"_a);
     m.def(
         "conv_weight_gradient",
         [](const MemoryDesc &src, const MemoryDesc &diff_dst, const MemoryDesc &dst,

@@ -111,59 +111,19 @@ Sequence::Tensor read_weights(Sequence &kernel, Sequence::Tensor tensor, const M
     return kernel.read_as(whole, own);
 }
 
-// Adds one primitive that applies post-ops to `made`: the first one, with the others behind it.
-void apply(Sequence &kernel, const PostOps &post_ops, const MemoryDesc &dst, Sequence::Tensor made,
-           Sequence::Tensor result) {
-    const int threads = kernel.threads();
-    const PostOps rest(post_ops.begin() + 1, post_ops.end());
-    Sequence::Bound args = {{DNNL_ARG_SRC, made}, {DNNL_ARG_DST, result}};
-    const auto *binary_op = std::get_if<BinaryPostOp>(&post_ops.front());
-    if (binary_op != nullptr) {
-        args.emplace_back(DNNL_ARG_SRC_1, kernel.argument(post_op_arg(0), binary_op->operand));
-    } else if (std::holds_alternative<SumPostOp>(post_ops.front())) {
-        args.emplace_back(DNNL_ARG_SRC_1, result);
-    }
-    for (std::size_t index = 0; index < rest.size(); ++index) {
-        const auto at = static_cast<int>(index);
-        const auto *operand = std::get_if<BinaryPostOp>(&rest[index]);
-        if (operand == nullptr) continue;
-        args.emplace_back(post_op_arg(at), kernel.argument(post_op_arg(at + 1), operand->operand));
-    }
-    const auto *eltwise_op = std::get_if<EltwisePostOp>(&post_ops.front());
-    const auto desc =
-        eltwise_op != nullptr
-            ? eltwise(eltwise_op->algorithm, dst, dst, eltwise_op->alpha, eltwise_op->beta, rest,
-                      threads)
-            : binary(binary_op != nullptr ? binary_op->algorithm : "add", dst,
-                     binary_op != nullptr ? binary_op->operand : dst, dst, rest, {}, threads);
-    kernel.add(desc.get(), args, false);
-}
-
 }  // namespace
 
-std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given,
-                               const PostOps &after) {
+std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given) {
     auto kernel = std::make_shared<Sequence>(desc.threads());
-    const bool sums = !after.empty() && std::holds_alternative<SumPostOp>(after.front());
     Sequence::Bound args;
-    Sequence::Tensor made = 0, result = 0;
     for (const int id : desc.args()) {
         const MemoryDesc own = desc.arg_desc(id);
         const auto other = given.find(id);
-        const auto tensor =
-            kernel->argument(id, other == given.end() ? own : other->second, id == DNNL_ARG_DST);
-        if (id == DNNL_ARG_DST) {
-            result = tensor;
-            made = sums ? kernel->between(own) : tensor;
-            args.emplace_back(id, made);
-        } else {
-            const bool is_own = other == given.end();
-            args.emplace_back(id,
-                              is_own ? tensor : read_weights(*kernel, tensor, other->second, own));
-        }
+        const bool is_own = other == given.end();
+        const auto tensor = kernel->argument(id, is_own ? own : other->second, id == DNNL_ARG_DST);
+        args.emplace_back(id, is_own ? tensor : read_weights(*kernel, tensor, other->second, own));
     }
     kernel->add(desc.get(), args);
-    if (!after.empty()) apply(*kernel, after, desc.arg_desc(DNNL_ARG_DST), made, result);
     return kernel;
 }
 

@@ -12,11 +12,9 @@
 namespace stridewise {
 
 // A primitive with some of the arguments that it reads in other formats than its own. These are
-// reordered before each execution. The post-ops `after` it are computed by a primitive of their
-// own. Given weights may have more groups than the primitive has, which computes several of them
-// as one that is zero between them.
-std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given,
-                               const PostOps &after);
+// reordered before each execution. Given weights may have more groups than the primitive has, which
+// computes several of them as one that is zero between them.
+std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given);
 
 // The gradient of a convolution's weights, DST, of its source SRC and the gradient DIFF_DST of its
 // result. Sums are in the same order in every execution. `groups_together` groups are computed as

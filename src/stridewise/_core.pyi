@@ -797,12 +797,11 @@ def inner_product(
     threads: int = 0,
     numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc: ...
-def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc], after: Sequence[PostOp]) -> Kernel:
+def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc]) -> Kernel:
     """Return a primitive that reads some arguments in other formats than its own.
 
-    It reorders them before each execution. A primitive of their own computes the post-ops
-    ``after`` it. Given weights may have more groups than the primitive, which computes several of
-    them as one.
+    It reorders them before each execution. Given weights may have more groups than the primitive,
+    which computes several of them as one.
     """
 
 def conv_weight_gradient(

@@ -10,7 +10,7 @@ _STRIDED = "brg_conv:", "brgconv_strided:"
 """What is in the library's names of deconvolutions with strides that apply post-ops themselves."""
 
 
-def is_wrong(spec: KernelSpec, implementation: str, *, bare: bool = False) -> bool:
+def is_wrong(spec: KernelSpec, implementation: str) -> bool:
     """Return whether an implementation of the library gives wrong results for a spec.
 
     In oneDNN 3.2, deconvolutions with strides and channels last add the bias and apply post-ops
@@ -20,9 +20,8 @@ def is_wrong(spec: KernelSpec, implementation: str, *, bare: bool = False) -> bo
     Args:
         spec: of a kernel.
         implementation: the library's name.
-        bare: whether post-ops are left out.
     """
     is_strided = all(part in implementation for part in _STRIDED)
     if not (is_strided and spec.kind.endswith("deconvolution")):
         return False
-    return spec.memory("bias") is not None or (bool(spec.post_ops) and not bare)
+    return spec.memory("bias") is not None or bool(spec.post_ops)

@@ -21,9 +21,6 @@ __all__ = ["FACTORIES", "KERNELS", "Factory", "KernelArguments", "numbered", "ro
 Factory = Callable[["KernelArguments"], "_core.PrimitiveDesc"]
 _Step = tuple[str, list[int], float, float]
 
-_SCALAR_POST_OPS = "conv:"
-"""What the library calls deconvolutions that apply post-ops one element at a time."""
-
 
 class KernelArguments:
     """A spec in native terms, for the factories below."""
@@ -138,14 +135,14 @@ def _any_weights(s: KernelArguments, dtype: str = "") -> _core.MemoryDesc:
 
 
 def _convolution(
-    s: KernelArguments, weights: _core.MemoryDesc | None = None, *, bare: bool = False
+    s: KernelArguments, weights: _core.MemoryDesc | None = None
 ) -> _core.PrimitiveDesc:
     is_transposed = s.spec.kind.endswith("deconvolution")
     factory = s.core.deconvolution if is_transposed else s.core.convolution
     return factory(
         s.memory("src"), weights or _any_weights(s), s.optional("bias"), s.memory("dst"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
-        [] if bare else s.post_ops(), threads=s.threads, numbers=s.numbers(),
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
@@ -347,28 +344,18 @@ def _depthwise_weight_gradient(s: KernelArguments) -> _core.Kernel:
 
 
 def _fitted(s: KernelArguments) -> _core.Kernel:
-    """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
-    weights, chosen = s.memory("weights"), _any_weights(s, s.memory("src").dtype)
-    whole, after = _right(s, _convolution(s, chosen)), s.post_ops()
-    if after and whole.impl.startswith(_SCALAR_POST_OPS):
-        whole = _right(s, _convolution(s, chosen, bare=True), bare=True)
-        return s.core.fitted(whole, {s.core.ARG_WEIGHTS: weights}, after)
-    return s.core.fitted(whole, {s.core.ARG_WEIGHTS: weights}, [])
-
-
-def _right(
-    s: KernelArguments, descriptor: _core.PrimitiveDesc, *, bare: bool = False
-) -> _core.PrimitiveDesc:
-    """Return a descriptor at its first implementation that is not wrong.
+    """Return a convolution whose weights lie in the user's order, and are reordered in each run.
 
     Raises:
-        ExecutionError: there is none.
+        ExecutionError: the library has no implementation with right results.
     """
-    while is_wrong(s.spec, descriptor.impl, bare=bare):
+    weights, chosen = s.memory("weights"), _any_weights(s, s.memory("src").dtype)
+    descriptor = _convolution(s, chosen)
+    while is_wrong(s.spec, descriptor.impl):
         if not descriptor.next():
             expected, found = "a kernel of the library with right results", descriptor.impl
             raise ExecutionError.at(f"kernel {s.spec}", expected=expected, found=found)
-    return descriptor
+    return s.core.fitted(descriptor, {s.core.ARG_WEIGHTS: weights})
 
 
 def _conv_weight_gradient(s: KernelArguments) -> _core.Kernel:

@@ -321,7 +321,8 @@ class _Scheduler:
             args = tuple((arg.role, self.argument(arg, sources, outputs)) for arg in call.args)
             action = Action(node.name, "kernel", call.spec, cost, args)
             for place in dict.fromkeys(place for _, place in args if isinstance(place, Place)):
-                if args.count(("dst", place)) and args.count(("src", place)):
+                roles = {_is_result(role) for role, other in args if other == place}
+                if len(roles) > 1:  # it reads and writes the very same bytes
                     action.declare(place.stored, place.stored)
             self.emit(action)
         last = len(self.schedule.actions) - 1

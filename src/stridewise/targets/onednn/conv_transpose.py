@@ -20,6 +20,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
+from stridewise.targets.onednn.apart import apart
 from stridewise.targets.onednn.conv import library_option
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
@@ -76,10 +77,12 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         if kind in results:
             for accumulate in (True, False) if can_sum else (False,):
                 direct = _transposed(context, kind, (source, results[kind]), accumulate=accumulate)
-                yield direct
                 weights = direct.calls[0].spec.memory("weights")
                 assert weights is not None  # convolutions have them
-                yield from in_whole_vectors(direct, weights, block_lanes(context))
+                together = in_whole_vectors(direct, weights, block_lanes(context))
+                for option in (direct, *together):
+                    yield option
+                    yield from apart(context, option)
                 yield from _in_fewer_products(context, direct)
             yield from _depthwise(context, kind, source, results[kind])
 
@@ -194,30 +197,43 @@ _POST_OPS_NS, _BIAS_NS = 38.0, {"bf16": 15.0}
 """What one thread of Zen 4 takes for an output element in the library's naive loops behind a data
 gradient: for post-ops, and for a bias by the type of the result."""
 _OTHER_BIAS_NS = 2.5
-_PASS_NS, _OTHER_PASS_NS = {"bf16": 0.3}, 0.6
-"""What post-ops take behind a data gradient by weights of a run: a primitive of their own."""
 _FLOPS_PER_NS = {"bf16": 160.0}
 """What one thread reaches in a data gradient, by the type of its products."""
 _OTHER_FLOPS_PER_NS = 80.0
+_FEW = 16
+"""Channels of a source below which the library may have a data gradient alone."""
+
+
+def _applies_itself(spec: KernelSpec, weights: MemorySpec) -> bool:
+    """Return whether the library has a kernel of transposed convolution, which includes the rest.
+
+    That is so with channels last, without strides and groups, and neither for a few channels nor
+    for padding beyond all taps.
+    """
+    src, window = spec.memory("src"), weights.dims[2:]
+    is_last = storage_of(spec.memory("dst")) == "channels-last"
+    if src is None or not is_last or src.dims[1] < _FEW or per_group(spec, weights):
+        return False
+    names = ("strides", "dilations", "begins", "ends")
+    axes = zip(window, *(_ints(spec, name) for name in names), strict=True)
+    return all(
+        stride == 1 and max(begin, end) <= dilation * (taps - 1)
+        for taps, stride, dilation, begin, end in axes
+    )
 
 
 def _share(spec: KernelSpec) -> float:
     """Return which part of the time the products take.
 
-    With channels last, the library has kernels of transposed convolution, which include the rest.
-    Otherwise it computes a data gradient, and adds biases and applies post-ops by naive loops.
-    Where weights change from run to run, another primitive applies the post-ops.
+    Where the library computes a data gradient, it adds biases and applies post-ops by naive loops.
     """
     weights, dst = spec.memory("weights"), spec.memory("dst")
     if weights is None or dst is None:
         return 1.0
     narrow = narrow_share(spec, weights, 0.35)
-    if storage_of(dst) == "channels-last":
+    if _applies_itself(spec, weights):
         return narrow
-    behind = 0.0
-    if spec.post_ops:
-        is_fitted = spec.kind.startswith("fitted_")
-        behind = _PASS_NS.get(dst.dtype, _OTHER_PASS_NS) if is_fitted else _POST_OPS_NS
+    behind = _POST_OPS_NS if spec.post_ops else 0.0
     if spec.memory("bias") is not None:
         behind += _BIAS_NS.get(dst.dtype, _OTHER_BIAS_NS)
     products = spec.flops / _FLOPS_PER_NS.get(weights.dtype, _OTHER_FLOPS_PER_NS)

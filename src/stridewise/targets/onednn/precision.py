@@ -365,20 +365,19 @@ def _of_bfloat16(
             continue
         half = replace(_typed(option, context, BF16, BF16), algorithm=f"{option.algorithm}, bf16")
         has_one = len(option.calls) == 1
-        kind = option.calls[0].spec.kind if has_one else ""
-        if kind not in _PAIRS_ONLY:
+        kinds = {call.spec.kind for call in option.calls}
+        needs_pairs = not kinds.isdisjoint(_PAIRS_ONLY)
+        if not needs_pairs:
             yield half
-        if not has_one:
-            continue
-        if has_products:
+        if has_one and has_products:
             yield from _multiplying_pairs(half)
-        if kind in _WIDENING:
+        if kinds and kinds <= _WIDENING:
             typed = _typed(option, context, BF16, F32)
             wide = replace(typed, algorithm=f"{option.algorithm}, bf16 to f32")
-            if kind not in _PAIRS_ONLY:
+            if not needs_pairs:
                 yield wide
             elif has_products:
                 yield from _multiplying_pairs(wide)
-        if kind in _LIGHT:
+        if has_one and kinds <= _LIGHT:
             typed = _typed(option, context, F32, BF16)
             yield replace(typed, algorithm=f"{option.algorithm}, f32 to bf16")

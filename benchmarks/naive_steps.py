@@ -50,6 +50,14 @@ class Timed:
     is_naive: bool
 
 
+def _has_loops(step: object, implementation: str) -> bool:
+    """Return whether a deconvolution applies what follows it to one element at a time."""
+    if not (isinstance(step, KernelStep) and step.spec.kind.endswith("deconvolution")):
+        return False
+    has_more = bool(step.spec.post_ops) or step.spec.memory("bias") is not None
+    return has_more and implementation.startswith("conv:")
+
+
 def timed(model: sw.CompiledModel) -> list[Timed]:
     """Return the times of the steps of a model for normal inputs."""
     rng = np.random.default_rng(0)
@@ -66,7 +74,7 @@ def timed(model: sw.CompiledModel) -> list[Timed]:
             # Without measured costs, it is the library's first choice, which plans don't name.
             name = create(step.spec, step.implementation, threads).impl
         what = f"{ops.get(row.node, 'reorder')} {row.kernel.partition(' ')[0]} [{name}]"
-        is_naive = row.kernel.startswith(HOST) or is_reference(name)
+        is_naive = row.kernel.startswith(HOST) or is_reference(name) or _has_loops(step, name)
         found.append(Timed(f"{what} {row.formats}", row.measured_ns, is_naive))
     return found
 

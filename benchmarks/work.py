@@ -23,7 +23,7 @@ from stridewise.targets.onednn.conv1x1 import KIND as CONV1X1
 from stridewise.targets.onednn.depthwise import ALONE, GROUPS
 from stridewise.targets.onednn.depthwise import KIND as EXPANSION
 from stridewise.targets.onednn.winograd import KIND as WINOGRAD
-from stridewise.targets.onednn.winograd import STRIDED, TILES, folded_window
+from stridewise.targets.onednn.winograd import MOST_FOLDED, STRIDED, TILES, folded_window
 
 __all__ = ["CLASSES", "Bound", "StepWork", "Way", "bound", "works"]
 
@@ -157,15 +157,18 @@ def _ways(spec: KernelSpec, constant_nbytes: int) -> Iterator[Way]:
     pairs = src.dims[1] * outputs // groups
     others = constant_nbytes - (0 if weights is None else _nbytes(weights))
     taps = prod(whole)
-    yield Way("definition", 2.0 * taps * pairs * images * height * width, others + 4 * taps * pairs)
+    direct = 2.0 * taps * pairs * images * height * width
+    yield Way("definition", direct, others + 4 * taps * pairs)
+    most = direct if set(cast("tuple[int, int]", strides)) == {1} else MOST_FOLDED * direct
     window, tile_sizes = _folded(whole, strides)
     pairs *= prod(cast("tuple[int, int]", strides))
     for tile in tile_sizes:
         high, wide = (tile if extent > 1 else 1 for extent in window)
         points = (high + window[0] - 1) * (wide + window[1] - 1)
         tiles = images * -(-height // high) * -(-width // wide)
-        name = f"winograd F({high}x{wide})"
-        yield Way(name, 2.0 * points * pairs * tiles, others + 4 * points * pairs)
+        operations = 2.0 * points * pairs * tiles
+        if operations < most:
+            yield Way(f"winograd F({high}x{wide})", operations, others + 4 * points * pairs)
 
 
 def _kind(spec: KernelSpec) -> str:

@@ -530,7 +530,8 @@ const WinogradKernels *find_winograd_of(const WinogradTile &tile) {
         kernels_of<N, Rows, S, R, 6, 6, 3, 3>(), kernels_of<N, Rows, S, R, 2, 2, 5, 5>(),
         kernels_of<N, Rows, S, R, 5, 5, 4, 4>(), kernels_of<N, Rows, S, R, 1, 4, 1, 3>(),
         kernels_of<N, Rows, S, R, 1, 4, 1, 5>(), kernels_of<N, Rows, S, R, 1, 2, 1, 7>(),
-        kernels_of<N, Rows, S, R, 1, 4, 1, 7>(),
+        kernels_of<N, Rows, S, R, 1, 4, 1, 7>(), kernels_of<N, Rows, S, R, 3, 3, 2, 2>(),
+        kernels_of<N, Rows, S, R, 5, 5, 2, 2>(),
     };
     for (const WinogradKernels &kernels : kTable) {
         if (kernels.tile == tile) return &kernels;

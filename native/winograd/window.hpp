@@ -20,7 +20,9 @@ using TapTransform = void (*)(const Doubles *taps, Doubles *values);
 inline TapTransform tap_transform(int places, int taps) {
     static const std::map<std::pair<int, int>, TapTransform> table = {
         {{1, 1}, [](const Doubles *given, Doubles *values) { *values = *given; }},
+        {{4, 2}, transform_taps<4, 2>},
         {{4, 3}, transform_taps<4, 3>},
+        {{6, 2}, transform_taps<6, 2>},
         {{6, 3}, transform_taps<6, 3>},
         {{6, 5}, transform_taps<6, 5>},
         {{8, 3}, transform_taps<8, 3>},

@@ -35,8 +35,10 @@ from .winograd_layers import (
     exact,
 )
 
-TOLERANCE = {2: 4e-6, 4: 8e-6, 5: 8e-6, 6: 2e-5}
-"""By results of a tile along an axis; windows have 3 taps along it, or 4 with tiles of 5."""
+TOLERANCE = {2: 4e-6, 3: 4e-6, 4: 8e-6, 5: 8e-6, 6: 2e-5}
+"""By results of a tile along an axis."""
+TAPS = {2: (3, 5), 3: (2,), 4: (3,), 5: (2, 4), 6: (3,)}
+"""Taps of windows along it."""
 SOURCES = ("plain", "channels-last")
 WAYS = [(source, kind) for source in SOURCES for kind in KINDS]
 
@@ -47,6 +49,8 @@ STEMS = {
     "11x11 by 4": (Shape(1, 3, 67, 59, 24, (2, 2, 2, 2), (11, 11), strides=(4, 4)), 4),
     "5x5 by 2": (Shape(2, 20, 23, 18, 48, (2, 2, 2, 2), (5, 5), strides=(2, 2)), 6),
     "6x5 by 2": (Shape(1, 9, 20, 21, 16, (0, 1, 2, 3), (6, 5), strides=(2, 2)), 2),
+    "4x4 by 2": (Shape(2, 20, 23, 31, 40, (1, 1, 1, 1), (4, 4), strides=(2, 2)), 5),
+    "4x3 by 2": (Shape(1, 33, 16, 17, 16, (1, 0, 1, 2), (4, 3), strides=(2, 2)), 3),
     "9x6 by 3 and 2": (Shape(1, 5, 31, 22, 33, (4, 2, 4, 2), (9, 6), strides=(3, 2)), 4),
     "one result": (Shape(1, 3, 4, 4, 16, (2, 2, 1, 1), (7, 7), strides=(2, 2)), 5),
 }
@@ -81,13 +85,13 @@ def test_windows_of_first_layers(name, kernel, way, threads):
         pads=st.tuples(*[st.integers(0, 7)] * 4),
         strides=st.sampled_from([(2, 2), (2, 3), (3, 2), (4, 4), (1, 2)]),
     ),
-    st.sampled_from([2, 4, 5, 6]),
+    st.sampled_from([(tile, taps) for tile, sizes in TAPS.items() for taps in sizes]),
     st.tuples(*[st.integers(0, 9)] * 2),
     st.sampled_from(KERNELS),
     st.sampled_from(WAYS),
 )
-def test_any_shape_that_fits(shape, tile, fewer, kernel, way):
-    taps = 4 if tile == 5 else 3
+def test_any_shape_that_fits(shape, tiling, fewer, kernel, way):
+    tile, taps = tiling
     # The windows with so many taps of the folded image, and others with fewer.
     window = tuple(taps * s - less % s for s, less in zip(shape.strides, fewer, strict=True))
     shape = replace(shape, window=window)
@@ -136,7 +140,7 @@ def test_bfloat16(dtypes, kernel, way):
     [
         ({"strides": (0, 2)}, "expected positive strides"),
         ({"pads": (1, 1, 1, 1)}, "the window does not fit into the padded source"),
-        ({"window": (3, 3)}, "there are no tiles of 5 for windows of 2x2"),
+        ({"window": (5, 5)}, "there are no tiles of 5 for windows of 3x3"),
         ({"pads": (-1, 0, 0, 0)}, "negative padding"),
     ],
 )
@@ -156,10 +160,12 @@ def test_other_convolutions_are_refused(change, text):
 # --- plans ----------------------------------------------------------------------------------------
 
 
-def first_layer(window: tuple[int, int], strides: tuple[int, int], channels: int = 3) -> Graph:
+def first_layer(
+    window: tuple[int, int], strides: tuple[int, int], channels: int = 3, outputs: int = 48
+) -> Graph:
     b = Net(2, channels, 61, 64)
     pads = (window[0] // 2, window[1] // 2) * 2
-    w = b.rng.normal(0, (channels * np.prod(window)) ** -0.5, (48, channels, *window))
+    w = b.rng.normal(0, (channels * np.prod(window)) ** -0.5, (outputs, channels, *window))
     x = b.op(
         "conv", [b.x, b.constant(w.astype(np.float32), "w")], {"pads": pads, "strides": strides}
     )
@@ -181,8 +187,9 @@ LAYERS = [
     ((7, 7), (2, 2)),
     ((11, 11), (4, 4)),
     ((5, 5), (2, 2)),
-    ((5, 1), (2, 1), 8),
-    ((1, 6), (1, 2)),
+    ((4, 4), (2, 2), 16),
+    ((6, 1), (2, 1), 8, 64),
+    ((1, 6), (1, 2), 8, 64),
 ]
 
 

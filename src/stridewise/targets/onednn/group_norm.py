@@ -25,7 +25,14 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
+from stridewise.targets.onednn.family import (
+    MOST_SUMMED,
+    Family,
+    KernelKind,
+    Offer,
+    float32_only,
+    refused,
+)
 from stridewise.targets.onednn.memory import memory_of, plain_memory, storage_of
 from stridewise.targets.onednn.reductions import normalization, rows
 
@@ -165,12 +172,16 @@ def _own(context: KernelContext, kind: str, fmt: Format, result: Format) -> Iter
 @float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    if len(context.value(node.inputs[0]).shape) <= _MOST_AXES:
+    x, has_own = context.value(node.inputs[0]), False
+    if len(x.shape) <= _MOST_AXES:
         results = context.formats(node.outputs[0])
-        for kind, fmt in context.formats(node.inputs[0]).items():
+        for kind, fmt in context.formats(x.name).items():
             if kind in results:
-                yield from _own(context, kind, fmt, results[kind])
-    yield from _by_library(context)
+                for option in _own(context, kind, fmt, results[kind]):
+                    has_own = True
+                    yield option
+    if not has_own or prod(x.shape[1:]) // node.int_attr("groups") <= MOST_SUMMED:
+        yield from _by_library(context)
 
 
 def _by_library(context: KernelContext) -> Iterable[KernelOption | Refusal]:

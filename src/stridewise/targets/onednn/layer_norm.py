@@ -24,7 +24,14 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
+from stridewise.targets.onednn.family import (
+    MOST_SUMMED,
+    Family,
+    KernelKind,
+    Offer,
+    float32_only,
+    refused,
+)
 from stridewise.targets.onednn.memory import elementwise_formats, plain_memory
 from stridewise.targets.onednn.reductions import normalization, rows
 
@@ -105,7 +112,12 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axes = normalized_axes(node, len(x.shape))
-    memories, args, formats = _parameters(context, prod(x.shape[axis] for axis in axes))
+    length = prod(x.shape[axis] for axis in axes)
+    own = tuple(_own(context, axes))
+    yield from own
+    if length > MOST_SUMMED and any(isinstance(option, KernelOption) for option in own):
+        return
+    memories, args, formats = _parameters(context, length)
     for fmt, result, _ in elementwise_formats(context, x, y):
         rows = _rows(x, axes, fmt)
         if rows is None:
@@ -124,7 +136,6 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             (Call(spec, (Arg("src", input_of(0)), *args, Arg("dst", output_of()))),),
             (Alias(0, 0, 0, "in place"),) if rows.dims[-1] % _VECTOR == 0 else (),
         )
-    yield from _own(context, axes)
 
 
 def _is_naive(_spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:

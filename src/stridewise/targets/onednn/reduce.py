@@ -24,7 +24,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, Offer, float32_only
+from stridewise.targets.onednn.family import MOST_SUMMED, Family, Offer, float32_only
 from stridewise.targets.onednn.memory import elementwise_formats, memory_of
 from stridewise.targets.onednn.pool import pooling_spec
 from stridewise.targets.onednn.post_ops import fused, takes_snap
@@ -106,7 +106,10 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         for source, result in pairs:
             yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
         return
-    yield from _pooled(context)
+    # The core's kernels take no post-ops. Integers of a grid are summed without errors.
+    is_exact = prod(x.shape[axis] for axis in axes) <= MOST_SUMMED
+    if is_exact or x.grid or x.offer or node.post_ops:
+        yield from _pooled(context)
     if not node.post_ops:
         yield from reductions(context, _ALGORITHMS[node.op], axes)
 

@@ -20,7 +20,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.program import CopyStep, KernelStep, Program, Step
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.onednn.conv1x1 import KIND as CONV1X1
-from stridewise.targets.onednn.depthwise import ALONE, GROUPS
+from stridewise.targets.onednn.depthwise import ALONE, GROUPS, VOLUMES
 from stridewise.targets.onednn.depthwise import KIND as EXPANSION
 from stridewise.targets.onednn.winograd import KIND as WINOGRAD
 from stridewise.targets.onednn.winograd import MOST_FOLDED, STRIDED, TILES, folded_window
@@ -177,7 +177,7 @@ def _kind(spec: KernelSpec) -> str:
         return "Winograd"
     if spec.kind in (CONV1X1, EXPANSION):  # nearly all operations belong to the 1x1 convolution
         return "direct, 1x1"
-    if spec.kind in (ALONE, GROUPS):
+    if spec.kind in (ALONE, GROUPS, VOLUMES):
         return "direct, groups"
     weights, dst = spec.memory("weights"), spec.memory("dst")
     if spec.kind in ("convolution", "deconvolution") and weights is not None and dst is not None:

@@ -141,7 +141,7 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
                     const Entries &entries, std::int64_t between, const Dims &window,
                     const Dims &strides, const Dims &dilations, int lanes, int threads,
                     bool multiplies_halves, const Dims &parts, std::int64_t group,
-                    const std::string &isa) {
+                    const Dims &slices, const std::string &isa) {
     const Dims from = src.dims(), to = dst.dims();
     require(from.size() == 4 && to.size() == 4, "depthwise: expected images of two axes");
     for (const Dims &given : {begins, ends, window, strides, dilations}) {
@@ -158,6 +158,14 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.pads = {begins[0], begins[1], ends[0], ends[1]};
     options.down = {window[0], strides[0], dilations[0]};
     options.across = {window[1], strides[1], dilations[1]};
+    require(slices.empty() || (slices.size() == 6 && slices[0] >= 1 && from[2] % slices[0] == 0),
+            "depthwise: expected six numbers for slices, which divide the rows");
+    if (!slices.empty()) {
+        options.slices = slices[0];
+        options.height = from[2] / slices[0];
+        options.deep = {slices[1], slices[2], slices[3]};
+        options.deep_pads = {slices[4], slices[5]};
+    }
     require(parts.size() % 5 == 0, "depthwise: expected five numbers for each part");
     for (std::size_t at = 0; at < parts.size(); at += 5) {
         options.parts.push_back(
@@ -510,7 +518,8 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
-             "multiplies_halves"_a = false, "parts"_a = Dims(), "group"_a = 1, "isa"_a = "");
+             "multiplies_halves"_a = false, "parts"_a = Dims(), "group"_a = 1, "slices"_a = Dims(),
+             "isa"_a = "");
     nb::class_<ByteDepthwise, Kernel>(m, "ByteDepthwise", nb::is_final())
         .def("__init__", &init_byte_depthwise, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, "numbers"_a, nb::kw_only(), "window"_a, "strides"_a,

@@ -43,7 +43,7 @@ DepthwiseOptions checked(DepthwiseOptions o) {
                              o.channels == o.middle),
             "depthwise: expected groups of whole windows with as many channels in as out");
     require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "depthwise: negative padding");
-    for (const auto &axis : {o.down, o.across}) {
+    for (const auto &axis : {o.deep, o.down, o.across}) {
         require(axis.taps >= 1 && axis.stride >= 1 && axis.dilation >= 1,
                 "depthwise: expected positive taps, strides and dilations");
         require(
@@ -51,8 +51,13 @@ DepthwiseOptions checked(DepthwiseOptions o) {
             "depthwise: windows, strides and dilations are limited to " + std::to_string(kLargest));
     }
     require(std::max(o.pads[0], o.pads[2]) < o.down.extent() &&
-                std::max(o.pads[1], o.pads[3]) < o.across.extent(),
+                std::max(o.pads[1], o.pads[3]) < o.across.extent() &&
+                std::max(o.deep_pads[0], o.deep_pads[1]) < o.deep.extent(),
             "depthwise: padding of a whole window");
+    require(o.slices >= 1 && std::min(o.deep_pads[0], o.deep_pads[1]) >= 0,
+            "depthwise: expected slices, and no negative padding");
+    require((o.slices == 1 && o.deep.taps == 1) || (!o.expands && o.parts.empty()),
+            "depthwise: volumes have no 1x1 convolution and no parts of windows");
     require(!o.multiplies_halves || (o.expands && o.halves.source && o.halves.result),
             "depthwise: products of bfloat16 are of a 1x1 convolution and tensors of bfloat16");
     require(!o.multiplies_halves || o.isa == "avx512_bf16" || o.isa == "portable",
@@ -108,13 +113,16 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t high = o.height + o.pads[0] + o.pads[2] - o.down.extent();
     const std::int64_t wide = o.width + o.pads[1] + o.pads[3] - o.across.extent();
-    require(high >= 0 && wide >= 0, "depthwise: the window does not fit into the padded source");
+    const std::int64_t deep = o.slices + o.deep_pads[0] + o.deep_pads[1] - o.deep.extent();
+    require(std::min({deep, high, wide}) >= 0,
+            "depthwise: the window does not fit into the padded source");
+    out_slices_ = deep / o.deep.stride + 1;
     out_height_ = high / o.down.stride + 1;
     out_width_ = wide / o.across.stride + 1;
     chunks_ = ceil_div(o.channels, o.multiplies_halves ? 2 * lanes : lanes);
     pairs_ = ceil_div(o.middle, 2 * lanes);
-    source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
-    result_ = strides_of(o.channels_last, lanes, o.middle, out_height_, out_width_);
+    source_ = strides_of(o.channels_last, lanes, o.channels, o.slices * o.height, o.width);
+    result_ = strides_of(o.channels_last, lanes, o.middle, out_slices_ * out_height_, out_width_);
     require(between <= (o.expands ? post_ops.size() : 0),
             "depthwise: expected post-ops between both");
     for (const auto &post_op : post_ops) {
@@ -127,10 +135,10 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_depthwise_bias) args_.push_back(kDepthwiseBias);
     plan_taps();
-    is_in_place_ = !o.expands && o.copies() == 1 && o.group == 1 &&
-                   std::all_of(taps_.begin(), taps_.end(), [](const Taps &taps) {
-                       return taps.kernels->row_in_place != nullptr;
-                   });
+    is_in_place_ =
+        !o.expands && o.copies() == 1 && o.group == 1 && o.slices == 1 && o.deep.taps == 1 &&
+        std::all_of(taps_.begin(), taps_.end(),
+                    [](const Taps &taps) { return taps.kernels->row_in_place != nullptr; });
     plan_items();
 }
 
@@ -178,32 +186,33 @@ void Depthwise::plan_items() {
     const auto results = [](const DepthwiseAxis &axis, std::int64_t pixels) {
         return std::max((pixels - axis.extent()) / axis.stride + 1, std::max(kFewest, axis.taps));
     };
-    const std::int64_t columns = kRingBytes / nbytes(o.down.extent() * 2 * lanes);
+    const std::int64_t columns = kRingBytes / nbytes(ring_rows() * 2 * lanes);
     strips_ = ceil_div(out_width_, results(o.across, columns));
     const std::int64_t wide = o.across.read_by(ceil_div(out_width_, strips_));
     const std::int64_t rows = kBandBytes / nbytes(chunks_ * lanes * wide);
     bands_ = o.expands ? ceil_div(out_height_, results(o.down, rows)) : 1;
-    const std::int64_t cells = o.images * bands_ * strips_;
+    const std::int64_t cells = o.images * out_slices_ * bands_ * strips_;
     splits_ = std::clamp<std::int64_t>(ceil_div(wanted, cells), 1, pairs_);
     const std::int64_t more = ceil_div(wanted, cells * splits_);
     const std::int64_t fewest = std::max(kFewest, o.down.taps);
     bands_ = std::max(std::min(bands_ * more, ceil_div(out_height_, fewest)), bands_);
     row_count_ = whole_lines(wide * 2 * lanes);
     // One more row, of zeros, represents the padding above and below the image.
-    ring_count_ = is_in_place_ ? 0 : (o.down.extent() + 1) * row_count_;
+    ring_count_ = is_in_place_ ? 0 : (ring_rows() + 1) * row_count_;
     const std::int64_t high = o.down.read_by(ceil_div(out_height_, bands_));
     gathered_count_ = gathers() ? high * wide * chunks_ * lanes : 0;
-    const std::int64_t pointers = o.down.taps * sizeof(float *) / sizeof(float);
+    const std::int64_t pointers = window_rows() * sizeof(float *) / sizeof(float);
     thread_count_ = apart(whole_lines(ring_count_) + whole_lines(gathered_count_) + pointers);
 }
 
 Depthwise::Item Depthwise::item(std::int64_t index) const {
     const std::int64_t split = index % splits_, strip = index / splits_ % strips_;
     const std::int64_t band = index / (splits_ * strips_) % bands_;
-    return {index / (splits_ * strips_ * bands_), out_height_ * band / bands_,
-            out_height_ * (band + 1) / bands_,    out_width_ * strip / strips_,
-            out_width_ * (strip + 1) / strips_,   pairs_ * split / splits_,
-            pairs_ * (split + 1) / splits_};
+    const std::int64_t slice = index / (splits_ * strips_ * bands_);
+    return {slice / out_slices_,          slice % out_slices_,
+            out_height_ * band / bands_,  out_height_ * (band + 1) / bands_,
+            out_width_ * strip / strips_, out_width_ * (strip + 1) / strips_,
+            pairs_ * split / splits_,     pairs_ * (split + 1) / splits_};
 }
 
 Depthwise::Region Depthwise::region(const Item &item) const {
@@ -230,11 +239,11 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
     const bool wide = kernels_->lanes == 16;
     switch (arg) {
         case DNNL_ARG_SRC:
-            return image_desc({o.images, o.channels, o.height, o.width}, o.halves.source,
+            return image_desc({o.images, o.channels, o.slices * o.height, o.width}, o.halves.source,
                               o.channels_last, o.lanes);
         case DNNL_ARG_DST:
-            return image_desc({o.images, o.middle, out_height_, out_width_}, o.halves.result,
-                              o.channels_last, o.lanes);
+            return image_desc({o.images, o.middle, out_slices_ * out_height_, out_width_},
+                              o.halves.result, o.channels_last, o.lanes);
         case DNNL_ARG_WEIGHTS:
             if (o.multiplies_halves) {
                 return MemoryDesc({o.middle, o.channels, 1, 1}, "bf16",
@@ -243,7 +252,7 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
             return MemoryDesc({o.middle, o.channels, 1, 1}, "f32",
                               wide ? "ABcd16b32a" : "ABcd16b16a");
         case kDepthwiseWeights:
-            return MemoryDesc({o.middle, 1, o.group, o.down.taps, o.across.taps}, "f32",
+            return MemoryDesc({o.middle, 1, o.group, window_rows(), o.across.taps}, "f32",
                               wide ? "Abcde32a" : "Abcde16a");
         case DNNL_ARG_SCRATCHPAD:
             return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))},
@@ -322,9 +331,9 @@ void Depthwise::describe(const Call &call, std::int64_t pair, DepthwiseWindows &
     const auto &o = options_;
     const std::int64_t wide = 2 * kernels_->lanes;
     const Taps &taps = taps_[static_cast<std::size_t>(pair)];
-    const std::int64_t first_row = pair * o.group * o.down.taps + taps.top;
+    const std::int64_t first_row = pair * o.group * window_rows() + taps.top;
     work.weights = call.depthwise_weights + (first_row * o.across.taps + taps.left) * wide;
-    work.down = taps.rows;
+    work.down = o.deep.taps * taps.rows;
     work.axis.taps = taps.columns;
     work.bias = call.depthwise_bias + pair * wide;
     work.lanes = std::min(o.middle - pair * wide, wide);
@@ -363,63 +372,78 @@ void Depthwise::compute_in_place(const Call &call, const Item &item, const void 
     }
 }
 
+void Depthwise::fetch(const Call &call, const Item &item, const Region &region, std::int64_t row,
+                      std::int64_t pair, const float *gathered, float *to) const {
+    const auto &o = options_;
+    const std::int64_t lanes = kernels_->lanes, wide = region.column_end - region.column;
+    const std::byte *from = source_at(
+        call, item.image * source_.image + row * source_.row + region.column * source_.pixel);
+    if (gathers()) {
+        const std::int64_t above = (row - region.row) * chunks_ * wide * lanes;
+        expand(call, gathered + above, wide * lanes, wide, pair, to);
+    } else if (o.expands) {
+        expand(call, reinterpret_cast<const float *>(from), source_.chunk, wide, pair, to);
+    } else {
+        const std::int64_t channel = pair * 2 * lanes / o.copies();
+        from +=
+            (channel / lanes * source_.chunk + channel % lanes) * element_nbytes(o.halves.source);
+        const std::int64_t valid = std::min(o.middle - pair * 2 * lanes, 2 * lanes);
+        kernels_->gather(
+            {from, source_.row, source_.pixel, source_.chunk, wide, valid, to, o.copies()});
+    }
+}
+
 void Depthwise::compute(const Call &call, const Item &item, float *scratch) const {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
     const Region region = this->region(item);
     const std::int64_t wide = region.column_end - region.column;
     const std::int64_t margin = (region.column - left_of(item.column)) * 2 * lanes;
-    const std::int64_t ring_rows = o.down.extent();
+    const std::int64_t high = o.down.extent();  // rows of a slice that are kept
     float *ring = scratch, *gathered = ring + whole_lines(ring_count_);
     auto **rows = reinterpret_cast<const float **>(gathered + whole_lines(gathered_count_));
-    const float *zeros = ring + ring_rows * row_count_;
-    for (std::int64_t row = 0; row < ring_rows; ++row) {
+    const float *zeros = ring + ring_rows() * row_count_;
+    for (std::int64_t row = 0; row < ring_rows(); ++row) {
         float *begin = ring + row * row_count_;
         std::fill(begin, begin + margin, 0.0F);
         std::fill(begin + margin + wide * 2 * lanes, begin + row_count_, 0.0F);
     }
     if (gathers()) gather(call, item, region, gathered);
-    const std::int64_t first =
-        item.image * source_.image + region.row * source_.row + region.column * source_.pixel;
-    const std::int64_t gathered_row = chunks_ * wide * lanes;
     DepthwiseRow work{};
     describe(item, work);
     work.rows = rows;
     work.group = o.group;
-    work.weight_channel = o.down.taps * work.weight_row;
+    work.weight_channel = window_rows() * work.weight_row;
+    const std::int64_t front = item.slice * o.deep.stride - o.deep_pads[0];
     for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
         const Taps &taps = taps_[static_cast<std::size_t>(pair)];
-        const std::int64_t channel = pair * 2 * lanes / o.copies();
         describe(call, pair, work);
+        const std::int64_t shift = taps.left * o.across.dilation * 2 * lanes;
         std::int64_t next = region.row;  // the first row that is not there
         for (std::int64_t out = item.row; out < item.row_end; ++out) {
             const std::int64_t top = top_of(out) + taps.top * o.down.dilation;
             const std::int64_t reach = (taps.rows - 1) * o.down.dilation + 1;
-            const std::int64_t bottom = std::min(top + reach, o.height);
-            for (next = std::max(next, top); next < bottom; ++next) {
-                const std::int64_t below = next - region.row;
-                const std::byte *from = source_at(call, first + below * source_.row);
-                float *to = ring + next % ring_rows * row_count_ + margin;
-                if (gathers()) {
-                    expand(call, gathered + below * gathered_row, wide * lanes, wide, pair, to);
-                } else if (o.expands) {
-                    expand(call, reinterpret_cast<const float *>(from), source_.chunk, wide, pair,
-                           to);
-                } else {
-                    from += (channel / lanes * source_.chunk + channel % lanes) *
-                            element_nbytes(o.halves.source);
-                    kernels_->gather({from, source_.row, source_.pixel, source_.chunk, wide,
-                                      work.lanes, to, o.copies()});
+            const std::int64_t bottom = std::min(top + reach, o.height),
+                               begin = std::max(next, top);
+            for (std::int64_t tap = 0; tap < o.deep.taps; ++tap) {
+                const std::int64_t slice = front + tap * o.deep.dilation;
+                const bool is_there = slice >= 0 && slice < o.slices;
+                float *kept = ring + tap * high * row_count_;
+                for (std::int64_t row = begin; is_there && row < bottom; ++row) {
+                    fetch(call, item, region, slice * o.height + row, pair, gathered,
+                          kept + row % high * row_count_ + margin);
+                }
+                for (std::int64_t below = 0; below < taps.rows; ++below) {
+                    const std::int64_t row = top + below * o.down.dilation;
+                    const bool inside = is_there && row >= 0 && row < o.height;
+                    rows[tap * taps.rows + below] =
+                        shift + (inside ? kept + row % high * row_count_ : zeros);
                 }
             }
-            const std::int64_t shift = taps.left * o.across.dilation * 2 * lanes;
-            for (std::int64_t tap = 0; tap < taps.rows; ++tap) {
-                const std::int64_t row = top + tap * o.down.dilation;
-                const bool inside = row >= 0 && row < o.height;
-                rows[tap] = shift + (inside ? ring + row % ring_rows * row_count_ : zeros);
-            }
+            next = std::max(begin, bottom);
+            const std::int64_t below = item.slice * out_height_ + out;
             work.result = result_at(call, item.image * result_.image + 2 * pair * result_.chunk +
-                                              out * result_.row + item.column * result_.pixel);
+                                              below * result_.row + item.column * result_.pixel);
             (o.group > 1 ? taps.kernels->row_of_groups : taps.kernels->row)(work);
         }
     }
@@ -453,7 +477,7 @@ void Depthwise::execute(const std::vector<void *> &data, void *scratchpad) const
             }
             return;
         }
-        std::fill(own + o.down.extent() * row_count_, own + ring_count_, 0.0F);
+        std::fill(own + ring_rows() * row_count_, own + ring_count_, 0.0F);
         for (std::int64_t index; (index = items.next(part)) >= 0;) compute(call, item(index), own);
     });
 }

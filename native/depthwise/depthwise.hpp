@@ -29,8 +29,13 @@ struct DepthwiseOptions {
     std::int64_t group;                // channels that each result reads, of as many results
     std::array<std::int64_t, 4> pads;  // of the depthwise convolution: top, left, bottom, right
     DepthwiseAxis down, across;        // of the window
-    std::vector<DepthwisePart> parts;  // of the channels, in order; none for whole windows
-    int lanes;                         // elements of a vector: 8 or 16
+    // Of a volume: its slices, which lie one below the other and have `height` rows each, and the
+    // window and the padding along them.
+    std::int64_t slices = 1;
+    DepthwiseAxis deep{1, 1, 1};
+    std::array<std::int64_t, 2> deep_pads{};  // at the front and at the back
+    std::vector<DepthwisePart> parts;         // of the channels, in order; none for whole windows
+    int lanes;                                // elements of a vector: 8 or 16
     HalfSides halves;
     bool multiplies_halves;  // whether the products of the 1x1 convolution are of bfloat16
     bool channels_last;      // otherwise channels in blocks of one vector
@@ -66,7 +71,7 @@ class Depthwise : public Kernel {
     struct Call;
     // The results and the pairs of channel vectors of one item of work.
     struct Item {
-        std::int64_t image, row, row_end, column, column_end, pair, pair_end;
+        std::int64_t image, slice, row, row_end, column, column_end, pair, pair_end;
     };
     // The part of the source that an item reads.
     struct Region {
@@ -81,7 +86,9 @@ class Depthwise : public Kernel {
 
     void plan_taps();
     void plan_items();
-    std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
+    std::int64_t item_count() const {
+        return options_.images * out_slices_ * bands_ * strips_ * splits_;
+    }
     Item item(std::int64_t index) const;
     // Whether products read a copy of the pixels of the source, in another order or type.
     bool gathers() const {
@@ -103,6 +110,13 @@ class Depthwise : public Kernel {
     // What the rows of results of all pairs have in common, and those of one pair.
     void describe(const Item &item, DepthwiseWindows &work) const;
     void describe(const Call &call, std::int64_t pair, DepthwiseWindows &work) const;
+    // Rows of the window, those of all slices.
+    std::int64_t window_rows() const { return options_.deep.taps * options_.down.taps; }
+    // Rows of pixels that are kept for the windows of a row of results.
+    std::int64_t ring_rows() const { return options_.deep.taps * options_.down.extent(); }
+    // Copies a row of the source, or computes it by the 1x1 convolution.
+    void fetch(const Call &call, const Item &item, const Region &region, std::int64_t row,
+               std::int64_t pair, const float *gathered, float *to) const;
     void compute(const Call &call, const Item &item, float *scratch) const;
     void compute_in_place(const Call &call, const Item &item, const void **rows) const;
 
@@ -112,7 +126,7 @@ class Depthwise : public Kernel {
     std::vector<Taps> taps_;  // for each pair
     // Vectors of elements that products read for a pixel, and pairs of vectors of the result.
     std::int64_t chunks_, pairs_;
-    std::int64_t out_height_, out_width_;
+    std::int64_t out_slices_, out_height_, out_width_;
     std::int64_t bands_, strips_, splits_;  // of the rows, columns and pairs of an image
     // Sizes in elements: one row between the two convolutions, all such rows, the source pixels of
     // an item, and the scratchpad of one thread, which ends with pointers to rows.

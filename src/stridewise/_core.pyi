@@ -171,6 +171,7 @@ class Depthwise(Kernel):
         multiplies_halves: bool = False,
         parts: Sequence[int] = (),
         group: int = 1,
+        slices: Sequence[int] = (),
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -197,6 +198,9 @@ class Depthwise(Kernel):
                 channels, first tap down and across, taps down and across. Weights outside are zero.
             group: channels of a group, which has as many results; a divisor of ``lanes``. With 1,
                 each channel may have several results, also a divisor.
+            slices: of a volume, whose slices lie one below the other in ``src`` and ``dst``: the
+                slices of the source; taps, stride and dilation along them; padding at both ends.
+                Rows of the window are those of its first slice, then those of the next one.
             isa: one of ``kernel_isas``, by default the best.
         """
 

@@ -296,7 +296,7 @@ def _depthwise(s: KernelArguments) -> _core.Depthwise:
         between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
         dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
         multiplies_halves="products" in dict(s.spec.params), parts=s.optional_ints("parts"),
-        group=weights.dims[2],
+        group=weights.dims[2], slices=s.optional_ints("slices"),
     )  # fmt: skip
 
 
@@ -509,6 +509,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "scatter_rows": _scatter_rows,
     "strided_winograd": _strided_winograd,
     "transposed_depthwise": _transposed_depthwise,
+    "volume_depthwise": _depthwise,
     "winograd": _winograd,
     "winograd_weight_gradient": _winograd_weight_gradient,
 }

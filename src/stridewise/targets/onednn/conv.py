@@ -22,7 +22,11 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.axes import over_two_axes
 from stridewise.targets.onednn.conv1x1 import conv1x1_options
-from stridewise.targets.onednn.depthwise import depthwise_options, options_with_expansion
+from stridewise.targets.onednn.depthwise import (
+    depthwise_options,
+    options_with_expansion,
+    volume_options,
+)
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
 from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
 from stridewise.targets.onednn.memory import (
@@ -212,6 +216,7 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield from _with_folded_strides(context, strides, sums)
     yield from own
     yield from conv1x1_options(context)
+    yield from volume_options(context)
     yield from over_two_axes(context, conv_options)
 
 

@@ -18,7 +18,8 @@ from itertools import chain
 from math import prod
 from typing import cast
 
-from stridewise.graph import Node
+from stridewise.formats import Format
+from stridewise.graph import Node, Value
 from stridewise.ops.conv import parts
 from stridewise.ops.geometry import canonical_shape
 from stridewise.targets.kernels import (
@@ -43,18 +44,23 @@ __all__ = [
     "FAMILY",
     "GROUPS",
     "KIND",
+    "VOLUMES",
     "depthwise_options",
     "has_bias",
     "in_pairs",
     "is_1x1",
     "kinds_of",
     "options_with_expansion",
+    "volume_options",
     "weight_gradient",
 ]
 
 ALONE, KIND, GROUPS = "depthwise", "expand_depthwise", "narrow_groups"
 """The kinds of these kernels in a :class:`KernelSpec`: without and with the convolution of 1x1, and
 of groups with several channels or results."""
+
+VOLUMES = "volume_depthwise"
+"""The kind of kernels of volumes, whose slices lie one below the other in an image."""
 
 WEIGHTS = "depthwise_weight_gradient"
 """The kind of kernels of weight gradients."""
@@ -104,14 +110,13 @@ def _is_narrow(context: KernelContext, lanes: int) -> bool:
     return groups > 1 and lanes % results == 0 and channels in (1, results)
 
 
-def _suits(context: KernelContext) -> bool:
-    """Return whether the kernels take the window and the parameters of a convolution of images.
+def _suits(context: KernelContext, axes: int = 2) -> bool:
+    """Return whether the kernels take the window and the parameters of a convolution.
 
     Its padding must be smaller than its window.
     """
     node = context.node
-    weights = context.value(node.inputs[1]).shape
-    if len(weights) != 4:
+    if len(context.value(node.inputs[1]).shape) != axes + 2:
         return False
     window, strides, dilations, pads = _window(context)
     extents = [(taps - 1) * step + 1 for taps, step in zip(window, dilations, strict=True)]
@@ -125,13 +130,14 @@ def _suits(context: KernelContext) -> bool:
 
 
 def _window(context: KernelContext) -> tuple[tuple[int, ...], ...]:
-    """Return taps, strides and dilations along both axes, and the pads of a convolution."""
-    node = context.node
+    """Return taps, strides and dilations along all axes, and the pads of a convolution."""
+    node, window = context.node, context.value(context.node.inputs[1]).shape[2:]
+    ones = (1,) * len(window)
     return (
-        context.value(node.inputs[1]).shape[2:],
-        node.ints_attr("strides", (1, 1)),
-        node.ints_attr("dilations", (1, 1)),
-        node.ints_attr("pads", (0,) * 4),
+        window,
+        node.ints_attr("strides", ones),
+        node.ints_attr("dilations", ones),
+        node.ints_attr("pads", (0,) * (2 * len(window))),
     )
 
 
@@ -172,6 +178,24 @@ def depthwise_options(context: KernelContext) -> Iterator[KernelOption]:
             (result,),
             (Call(spec, args),),
         )
+
+
+def volume_options(context: KernelContext) -> Iterator[KernelOption]:
+    """Yield the core's ways to compute such a convolution over three axes."""
+    node, lanes = context.node, block_lanes(context)
+    if lanes not in _LANES or not _suits(context, 3):
+        return
+    if not _is_depthwise(context) and not _is_narrow(context, lanes):
+        return
+    for kind in kinds_of(context, node.inputs[0], node.outputs[0]):
+        source, result = (context.formats(n)[kind] for n in (node.inputs[0], node.outputs[0]))
+        spec = _volume(context, source, result, lanes)
+        if unknown_post_op(spec.post_ops, rounds=True):
+            continue
+        args = (Arg("src", input_of(0)), *_own_args(node, spec))
+        absent = (None,) * (len(node.inputs) - 1)
+        calls = (Call(spec, args),)
+        yield KernelOption(f"in rows, {kind}", (source, *absent), (result,), calls)
 
 
 def options_with_expansion(context: KernelContext) -> Iterator[KernelOption]:
@@ -246,6 +270,41 @@ def _alone(context: KernelContext, kind: str, lanes: int) -> KernelSpec:
     flops = 2.0 * prod(y.shape) * (taps / channels if found else each * prod(window))
     kind = ALONE if _is_depthwise(context) else GROUPS
     return KernelSpec(kind, (*memories, ("dst", dst)), params, posts, flops=flops)
+
+
+def _volume(context: KernelContext, source: Format, result: Format, lanes: int) -> KernelSpec:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    window, strides, dilations, pads = _window(context)
+    tag = f"aBcd{lanes}b" if source.is_blocked else "acdb"
+
+    def image(value: Value, fmt: Format) -> MemorySpec:
+        images, channels, slices, rows, columns = canonical_shape(value, fmt)
+        return MemorySpec((images, channels, slices * rows, columns), tag)
+
+    dst, slices = image(y, result), canonical_shape(x, source)[2]
+    outputs, each = context.value(node.inputs[1]).shape[:2]
+    filters = (outputs, 1, each, window[0] * window[1], window[2])
+    memories = [
+        ("src", image(x, source)),
+        ("depthwise_weights", MemorySpec(filters, f"Abcde{2 * lanes}a")),
+    ]
+    if has_bias(node):
+        memories.append(("depthwise_bias", MemorySpec((outputs,), "a")))
+    params = (
+        ("begins", pads[1:3]),
+        ("between", 0),
+        ("dilations", dilations[1:]),
+        ("ends", pads[4:]),
+        *(() if _is_depthwise(context) else (("groups", node.int_attr("groups", 1)),)),
+        ("lanes", lanes),
+        ("slices", (slices, window[0], strides[0], dilations[0], pads[0], pads[3])),
+        ("strides", strides[1:]),
+        ("window", window[1:]),
+    )
+    posts = fused(node, dst, accumulate=False).specs
+    flops = 2.0 * prod(y.shape) * each * prod(window)
+    return KernelSpec(VOLUMES, (*memories, ("dst", dst)), params, posts, flops=flops)
 
 
 def _with_expansion(
@@ -352,6 +411,7 @@ FAMILY = Family(
         ALONE: KernelKind(),
         KIND: KernelKind({"channels-last": 1.0, "blocked": 1.0}, share=_share),
         GROUPS: KernelKind(),
+        VOLUMES: KernelKind(),
         WEIGHTS: KernelKind({"plain": 0.40}),
     }
 )

@@ -121,7 +121,8 @@ void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst,
 void init_strided_winograd(StridedWinograd *self, const MemoryDesc &src, const MemoryDesc &dst,
                            bool has_bias, const Dims &begins, const Dims &ends,
                            const Entries &entries, int tile, int lanes, int threads,
-                           const Dims &window, const Dims &strides, const std::string &isa) {
+                           const Dims &window, const Dims &strides, const Dims &slices,
+                           const std::string &isa) {
     const PostOps post_ops = parse_post_ops(entries);
     WinogradOptions options = winograd_options(src, dst, {begins, ends, window, {1, 1}});
     options.result_last = dst == MemoryDesc(dst.dims(), dst.dtype(), "acdb");
@@ -131,7 +132,12 @@ void init_strided_winograd(StridedWinograd *self, const MemoryDesc &src, const M
     options.has_bias = has_bias;
     options.threads = threads;
     options.isa = isa;
-    const StridedWinograd made(options, axes_of(strides, "strides"), post_ops);
+    require(slices.empty() || slices.size() == 6, "winograd: expected six numbers for slices");
+    WinogradSlices deep;
+    if (!slices.empty()) {
+        deep = {slices[0], slices[1], slices[2], slices[3], slices[4], slices[5]};
+    }
+    const StridedWinograd made(options, axes_of(strides, "strides"), deep, post_ops);
     check_images(made, src, dst, post_ops);
     new (self) StridedWinograd(made);
 }
@@ -507,7 +513,7 @@ void bind_kernels(nb::module_ &m) {
     nb::class_<StridedWinograd, Kernel>(m, "StridedWinograd", nb::is_final())
         .def("__init__", &init_strided_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
-             "window"_a, "strides"_a, "isa"_a = "")
+             "window"_a, "strides"_a, "slices"_a = Dims(), "isa"_a = "")
         .def("pack_into", &pack_winograd<StridedWinograd>, "array"_a, "buffer"_a, "offset"_a,
              "first"_a = 0, "count"_a = nb::none());
     nb::class_<FittedWinograd, Kernel>(m, "FittedWinograd", nb::is_final())

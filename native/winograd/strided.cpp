@@ -13,8 +13,14 @@ constexpr std::size_t kAlignment = 64;
 
 // The convolution of the folded source, which has no padding: folding writes it.
 WinogradOptions folded_options(const WinogradOptions &options,
-                               const std::array<std::int64_t, 2> &strides) {
+                               const std::array<std::int64_t, 2> &strides,
+                               const WinogradSlices &slices) {
     const auto &o = options;
+    require(std::min({slices.count, slices.taps, slices.stride, slices.dilation}) >= 1 &&
+                std::min(slices.front, slices.back) >= 0 && o.images % slices.count == 0 &&
+                slices.results() >= 1,
+            "winograd: expected slices of whole volumes, which the window fits into");
+    require(slices.count == 1 || o.source_last, "winograd: expected slices with channels last");
     require(std::min(strides[0], strides[1]) >= 1, "winograd: expected positive strides");
     require(o.groups == 1 && o.pool == 1 && o.dilations[0] == 1 && o.dilations[1] == 1,
             "winograd: convolutions with strides have no groups, dilations or pooling");
@@ -34,7 +40,8 @@ WinogradOptions folded_options(const WinogradOptions &options,
     }
     folded.height = sizes[0];
     folded.width = sizes[1];
-    folded.channels = o.channels * strides[0] * strides[1];
+    folded.images = o.images / slices.count * slices.results();
+    folded.channels = o.channels * slices.taps * strides[0] * strides[1];
     folded.pads = {};
     folded.source_last = false;
     return folded;
@@ -44,11 +51,12 @@ WinogradOptions folded_options(const WinogradOptions &options,
 
 StridedWinograd::StridedWinograd(const WinogradOptions &options,
                                  const std::array<std::int64_t, 2> &strides,
-                                 const PostOps &post_ops)
+                                 const WinogradSlices &slices, const PostOps &post_ops)
     : Kernel(options.threads),
       options_(options),
       strides_(strides),
-      kernel_(folded_options(options, strides), post_ops) {
+      slices_(slices),
+      kernel_(folded_options(options, strides, slices), post_ops) {
     args_ = kernel_.args();
 }
 
@@ -68,7 +76,8 @@ std::size_t StridedWinograd::scratchpad_nbytes() const {
 
 std::size_t StridedWinograd::weights_nbytes() const {
     const auto &o = options_;
-    return static_cast<std::size_t>(o.outputs * o.channels * o.window[0] * o.window[1]) *
+    return static_cast<std::size_t>(o.outputs * o.channels * slices_.taps * o.window[0] *
+                                    o.window[1]) *
            sizeof(float);
 }
 
@@ -88,59 +97,79 @@ void StridedWinograd::pack(const float *weights, void *packed, std::int64_t firs
                            std::int64_t count) const {
     const auto &o = options_;
     const auto &folded = kernel_.options();
-    const std::int64_t taps = o.window[0] * o.window[1];
+    const std::int64_t taps = o.window[0] * o.window[1], all = slices_.taps * taps;
     const std::int64_t folded_taps = folded.window[0] * folded.window[1];
     const std::int64_t unit = pair_outputs();
     std::vector<float> windows(static_cast<std::size_t>(unit * folded.channels * folded_taps));
     for (std::int64_t begin = 0; begin < count; begin += unit) {
         const std::int64_t outputs = std::min(unit, count - begin);
-        for (std::int64_t output = 0; output < outputs; ++output) {
-            for (std::int64_t channel = 0; channel < o.channels; ++channel) {
-                const float *from = weights + ((begin + output) * o.channels + channel) * taps;
-                for (std::int64_t tap = 0; tap < taps; ++tap) {
-                    const std::int64_t y = tap / o.window[1], x = tap % o.window[1];
-                    const std::int64_t phase = y % strides_[0] * strides_[1] + x % strides_[1];
-                    const std::int64_t at = y / strides_[0] * folded.window[1] + x / strides_[1];
-                    const std::int64_t to =
-                        (output * folded.channels + phase * o.channels + channel) * folded_taps +
-                        at;
-                    windows[static_cast<std::size_t>(to)] = from[tap];
-                }
+        for (std::int64_t pair = 0; pair < outputs * o.channels; ++pair) {
+            const std::int64_t output = pair / o.channels, channel = pair % o.channels;
+            const float *from = weights + (begin * o.channels + pair) * all;
+            for (std::int64_t tap = 0; tap < all; ++tap) {
+                const std::int64_t y = tap % taps / o.window[1], x = tap % o.window[1];
+                const std::int64_t phase =
+                    (tap / taps * strides_[0] + y % strides_[0]) * strides_[1] + x % strides_[1];
+                const std::int64_t at = y / strides_[0] * folded.window[1] + x / strides_[1];
+                const std::int64_t to =
+                    (output * folded.channels + phase * o.channels + channel) * folded_taps + at;
+                windows[static_cast<std::size_t>(to)] = from[tap];
             }
         }
         kernel_.pack(windows.data(), packed, first + begin, outputs);
     }
 }
 
-// Writes one row of the folded source of an image.
+// Writes the channels of one phase of a row of the folded source. `row` is that of the source, of
+// which the phase has the pixels x * stride + shift.
 template <class T>
-void StridedWinograd::fold_row(const T *image, std::int64_t row, T *folded) const {
+void StridedWinograd::fold_phase(const T *row, std::int64_t shift, std::int64_t phase,
+                                 T *folded) const {
     const auto &o = options_;
     const auto &to = kernel_.options();
     const std::int64_t lanes = o.lanes, chunk = to.height * to.width * lanes;
-    const std::int64_t channel_step = o.source_last ? 1 : o.height * o.width;
-    const std::int64_t pixel_step = o.source_last ? o.channels : 1;
-    for (std::int64_t at = 0; at < ceil_div(to.channels, lanes); ++at) {
-        T *line = folded + at * chunk + row * to.width * lanes;
-        std::fill(line, line + to.width * lanes, T{});
-    }
-    for (std::int64_t phase = 0; phase < strides_[0] * strides_[1]; ++phase) {
-        const std::int64_t y = row * strides_[0] + phase / strides_[1] - o.pads[0];
-        if (y < 0 || y >= o.height) continue;
-        const std::int64_t shift = phase % strides_[1] - o.pads[1];
-        // The pixels whose columns, pixel * stride + shift, are in the source.
-        const std::int64_t begin = shift >= 0 ? 0 : ceil_div(-shift, strides_[1]);
-        const std::int64_t end =
-            shift >= o.width ? 0 : std::min(to.width, ceil_div(o.width - shift, strides_[1]));
-        const T *from =
-            image + y * o.width * pixel_step + (begin * strides_[1] + shift) * pixel_step;
-        const std::int64_t step = strides_[1] * pixel_step;
-        for (std::int64_t channel = 0; channel < o.channels; ++channel) {
-            const std::int64_t place = phase * o.channels + channel;
-            T *line = folded + place / lanes * chunk + (row * to.width) * lanes + place % lanes;
-            const T *pixel = from + channel * channel_step;
-            for (std::int64_t x = begin; x < end; ++x, pixel += step) line[x * lanes] = *pixel;
+    const std::int64_t stride = strides_[1] * (o.source_last ? o.channels : 1);
+    // The pixels whose columns are in the source.
+    const std::int64_t begin = shift >= 0 ? 0 : ceil_div(-shift, strides_[1]);
+    const std::int64_t end =
+        shift >= o.width ? 0 : std::min(to.width, ceil_div(o.width - shift, strides_[1]));
+    const std::int64_t column = begin * strides_[1] + shift;
+    std::int64_t channel = 0;
+    while (channel < o.channels) {
+        const std::int64_t place = phase * o.channels + channel, lane = place % lanes;
+        // Adjacent channels of a pixel move together.
+        const std::int64_t count = o.source_last ? std::min(lanes - lane, o.channels - channel) : 1;
+        const T *pixel = row + (o.source_last ? column * o.channels + channel
+                                              : column + channel * o.height * o.width);
+        T *line = folded + place / lanes * chunk + lane;
+        for (std::int64_t x = begin; x < end; ++x, pixel += stride) {
+            std::copy(pixel, pixel + count, line + x * lanes);
         }
+        channel += count;
+    }
+}
+
+// Writes one row of an image of the folded source.
+template <class T>
+void StridedWinograd::fold_row(const T *source, std::int64_t image, std::int64_t row,
+                               T *folded) const {
+    const auto &o = options_;
+    const auto &to = kernel_.options();
+    const std::int64_t lanes = o.lanes, chunk = to.height * to.width * lanes;
+    const std::int64_t volume = image / slices_.results(), result = image % slices_.results();
+    T *line = folded + row * to.width * lanes;
+    for (std::int64_t at = 0; at < ceil_div(to.channels, lanes); ++at) {
+        std::fill(line + at * chunk, line + at * chunk + to.width * lanes, T{});
+    }
+    for (std::int64_t phase = 0; phase < phases(); ++phase) {
+        const std::int64_t tap = phase / (strides_[0] * strides_[1]);
+        const std::int64_t down = phase / strides_[1] % strides_[0], across = phase % strides_[1];
+        const std::int64_t slice = result * slices_.stride + tap * slices_.dilation - slices_.front;
+        const std::int64_t y = row * strides_[0] + down - o.pads[0];
+        if (slice < 0 || slice >= slices_.count || y < 0 || y >= o.height) continue;
+        const T *from = source + (volume * slices_.count + slice) * o.channels * o.height * o.width;
+        fold_phase(from + y * o.width * (o.source_last ? o.channels : 1), across - o.pads[1], phase,
+                   line);
     }
 }
 
@@ -150,12 +179,11 @@ void StridedWinograd::fold(const T *source, T *folded) const {
     const auto &to = kernel_.options();
     const std::int64_t image_count =
         ceil_div(to.channels, o.lanes) * o.lanes * to.height * to.width;
-    Shares rows(o.images * to.height, threads());
+    Shares rows(to.images * to.height, threads());
     in_parallel(threads(), [&](int part, int) {
         for (std::int64_t row; (row = rows.next(part)) >= 0;) {
             const std::int64_t image = row / to.height;
-            fold_row(source + image * o.channels * o.height * o.width, row % to.height,
-                     folded + image * image_count);
+            fold_row(source, image, row % to.height, folded + image * image_count);
         }
     });
 }

@@ -1,5 +1,7 @@
-// Winograd convolution with strides: s x s pixels of the source become the channels of one pixel,
-// of which the convolution has strides of 1 and a window of 1/s as many taps along each axis.
+// Winograd convolution with strides and of volumes: pixels of the source become the channels of one
+// pixel. With strides these are s x s pixels, of which the convolution has strides of 1 and a
+// window of 1/s as many taps along each axis. In volumes they are those at the same place of all
+// slices that the window meets, of which the convolution is one over two axes.
 #pragma once
 
 #include <array>
@@ -12,12 +14,24 @@
 
 namespace stridewise {
 
+// The slices of a volume, which are images one after the other, and the window along them.
+struct WinogradSlices {
+    std::int64_t count = 1;  // of the source
+    std::int64_t taps = 1, stride = 1, dilation = 1;
+    std::int64_t front = 0, back = 0;  // padding
+
+    std::int64_t results() const {
+        return (count + front + back - (taps - 1) * dilation - 1) / stride + 1;
+    }
+};
+
 class StridedWinograd : public Kernel {
   public:
-    // `options` are those of the convolution with strides; a source that is not channels-last is
-    // row-major NCHW. Throws std::invalid_argument if the kernels do not support the operation.
+    // `options` are those of the convolution with strides, whose images are slices; a source that
+    // is not channels-last is row-major NCHW. Throws std::invalid_argument if the kernels do not
+    // support the operation.
     StridedWinograd(const WinogradOptions &options, const std::array<std::int64_t, 2> &strides,
-                    const PostOps &post_ops);
+                    const WinogradSlices &slices, const PostOps &post_ops);
 
     std::string impl() const override { return "strided_" + kernel_.impl(); }
     std::size_t scratchpad_nbytes() const override;
@@ -34,11 +48,16 @@ class StridedWinograd : public Kernel {
     std::size_t folded_nbytes() const;
     template <class T>
     void fold(const T *source, T *folded) const;
+    // Channels of a folded pixel that are those of one pixel.
+    std::int64_t phases() const { return slices_.taps * strides_[0] * strides_[1]; }
     template <class T>
-    void fold_row(const T *image, std::int64_t row, T *folded) const;
+    void fold_row(const T *source, std::int64_t image, std::int64_t row, T *folded) const;
+    template <class T>
+    void fold_phase(const T *row, std::int64_t shift, std::int64_t phase, T *folded) const;
 
     WinogradOptions options_;
     std::array<std::int64_t, 2> strides_;
+    WinogradSlices slices_;
     Winograd kernel_;  // of the folded source
 };
 

@@ -447,7 +447,7 @@ class Winograd(Kernel):
 
 @final
 class StridedWinograd(Kernel):
-    """Convolution with strides by Winograd's algorithm, without groups or dilations."""
+    """Convolution with strides, or of volumes, by Winograd's algorithm, without groups."""
 
     def __init__(
         self,
@@ -463,6 +463,7 @@ class StridedWinograd(Kernel):
         threads: int,
         window: Sequence[int],
         strides: Sequence[int],
+        slices: Sequence[int] = (),
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -479,6 +480,9 @@ class StridedWinograd(Kernel):
             threads: number of threads.
             window: taps along rows and columns.
             strides: pixels from one result to the next along rows and columns.
+            slices: of volumes, whose slices are the images of ``src`` and ``dst``, both in acdb:
+                the slices of a source; taps, stride and dilation along them; padding at both ends.
+                Weights are [O, I, D, H, W].
             isa: one of ``kernel_isas``, by default the best.
         """
 

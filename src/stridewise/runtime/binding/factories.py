@@ -257,7 +257,7 @@ def _strided_winograd(s: KernelArguments) -> _core.StridedWinograd:
         s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
         s.ints("begins"), s.ints("ends"), s.post_ops(),
         tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
-        window=s.ints("window"), strides=s.ints("strides"),
+        window=s.ints("window"), strides=s.ints("strides"), slices=s.optional_ints("slices"),
     )  # fmt: skip
 
 
@@ -510,6 +510,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "strided_winograd": _strided_winograd,
     "transposed_depthwise": _transposed_depthwise,
     "volume_depthwise": _depthwise,
+    "volume_winograd": _strided_winograd,
     "winograd": _winograd,
     "winograd_weight_gradient": _winograd_weight_gradient,
 }

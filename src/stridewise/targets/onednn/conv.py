@@ -37,7 +37,7 @@ from stridewise.targets.onednn.memory import (
     storage_of,
 )
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
-from stridewise.targets.onednn.winograd import folds, specs, suits
+from stridewise.targets.onednn.winograd import folds, specs, suits, volume_specs
 
 __all__ = ["FAMILY", "conv_options", "library_option"]
 
@@ -139,6 +139,21 @@ def _direct(
     )  # fmt: skip
 
 
+def _of_volumes(context: KernelContext, direct: KernelOption) -> Iterator[KernelOption]:
+    """Yield the ways to compute a direct convolution over three axes by Winograd's algorithm."""
+    node, call = context.node, direct.calls[0]
+    weights, dst = call.spec.memory("weights"), call.spec.memory("dst")
+    is_volume = dst is not None and len(dst.dims) == _VOLUME_AXES
+    if not is_volume or storage_of(dst) != "channels-last" or node.get(EXACT):
+        return
+    if weights is None or weights.tag != "any":  # weights of a run
+        return
+    for name, spec in volume_specs(context, call.spec):
+        args = tuple(replace(a, reshape=None) if a.role == "weights" else a for a in call.args)
+        algorithm = direct.algorithm.replace("direct", name, 1)
+        yield replace(direct, algorithm=algorithm, calls=(Call(spec, args),), approximate=True)
+
+
 def _in_fewer_products(
     context: KernelContext, direct: KernelOption
 ) -> Iterator[KernelOption | Refusal]:
@@ -212,6 +227,7 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             yield from in_whole_vectors(direct, weights, block_lanes(context))
             if not has_strides:
                 yield from _in_fewer_products(context, direct)
+            yield from _of_volumes(context, direct)
     if has_strides:
         yield from _with_folded_strides(context, strides, sums)
     yield from own
@@ -259,7 +275,8 @@ reach: each instruction multiplies one tap instead of four. Measured on Zen 4: 1
 3x3, 1/7 for 5x5."""
 
 
-_IMAGE_AXES, _OTHER_DEPTHWISE = 4, 1 / 50
+_IMAGE_AXES, _VOLUME_AXES = 4, 5
+_OTHER_DEPTHWISE = 1 / 50
 """The same over one and three axes, for which the library has no kernels with a filter for each
 channel. Measured on Zen 4 with channels last: 1/100 to 1/30."""
 

@@ -67,7 +67,7 @@ _OF_ONE_TYPE = frozenset(
 
 _MIXED = _LIGHT | {
     *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "strided_winograd"),
-    *("conv1x1", "volume_depthwise", "winograd"),
+    *("conv1x1", "volume_depthwise", "volume_winograd", "winograd"),
 }
 """Kinds of the core's kernels whose results may have another type than their operands."""
 

@@ -4,7 +4,8 @@ F(m x m, r x r) computes m x m results from (m + r - 1) x (m + r - 1) products a
 direct convolution takes r x r for each result (Lavin and Gray, arXiv:1509.09308). Along axes where
 a window has one tap, tiles have one result. With strides, the s x s pixels that windows share
 become the channels of one pixel: then strides are 1, and windows have 1/s as many taps along each
-axis. This file describes what the kernels of ``native/winograd`` can compute.
+axis. In volumes, so do the pixels of the slices that a window meets. This file describes what the
+kernels of ``native/winograd`` can compute.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = [
     "MOST_FOLDED",
     "STRIDED",
     "TILES",
+    "VOLUMES",
     "WEIGHTS",
     "Geometry",
     "can_pool",
@@ -36,12 +38,16 @@ __all__ = [
     "pooled",
     "specs",
     "suits",
+    "volume_specs",
     "weight_gradients",
 ]
 
 KIND, STRIDED, FITTED = "winograd", "strided_winograd", "fitted_winograd"
 """The kinds of these kernels in a :class:`KernelSpec`: of constant weights, without and with
 strides, and of others, which are transformed in each run."""
+
+VOLUMES = "volume_winograd"
+"""The kind of kernels of volumes with channels last, whose slices are images."""
 
 WEIGHTS = "winograd_weight_gradient"
 """The kind of kernels of weight gradients."""
@@ -290,6 +296,53 @@ def specs(
         yield name, spec
 
 
+def volume_specs(context: KernelContext, direct: KernelSpec) -> Iterator[tuple[str, KernelSpec]]:
+    """Yield the kernels, by name, that compute the same as a direct convolution over three axes.
+
+    Args:
+        context: the node.
+        direct: its direct kernel with channels last, with constant weights.
+    """
+    src, dst = _images(direct)
+    taps, *window = context.value(context.node.inputs[1]).shape[2:]
+    lanes, params = block_lanes(context), dict(direct.params)
+    stride, *strides = _strides(direct)
+    dilation, *dilations = cast("tuple[int, ...]", params["dilations"])
+    (front, *begins), (back, *ends) = (
+        cast("tuple[int, ...]", params[name]) for name in ("begins", "ends")
+    )
+    left = folded_window(tuple(window), tuple(strides))
+    is_plain = context.node.int_attr("groups", 1) == 1 and set(dilations) == {1}
+    if lanes not in (8, 16) or not is_plain or taps == 1 or unknown_post_op(direct.post_ops):
+        return
+
+    def slices(memory: MemorySpec) -> MemorySpec:
+        images, channels, count, *extents = memory.dims
+        return MemorySpec((images * count, channels, *extents), "acdb")
+
+    images = {"src": slices(src), "dst": slices(dst)}
+    posts = tuple(
+        post if post.operand is None else replace(post, operand=images["dst"])
+        for post in direct.post_ops
+    )
+    for tile in _tiles(left):
+        results = tuple(1 if extent == 1 else tile for extent in left)
+        tiling = _Tiling(results, left, (1, 1), 1, lanes, taps * prod(strides))
+        products = tiling.products(images["src"], images["dst"])
+        if 2 * products >= MOST_FOLDED * direct.flops:
+            continue
+        count = tiling.packed_count(images["src"], images["dst"])
+        known = {**images, "weights": MemorySpec((count,), "a")}
+        own = (("begins", tuple(begins)), ("ends", tuple(ends)), ("lanes", lanes))
+        own += (("slices", (src.dims[2], taps, stride, dilation, front, back)),)
+        own += (("strides", tuple(strides)), ("tile", tile), ("window", tuple(window)))
+        memories = tuple((role, known.get(role, memory)) for role, memory in direct.memories)
+        yield (
+            f"winograd {tiling}",
+            KernelSpec(VOLUMES, memories, own, posts, 2.0 * products, 4 * count),
+        )
+
+
 def weight_gradients(
     src: MemorySpec, diff_dst: MemorySpec, dst: MemorySpec, geometry: Geometry, lanes: int
 ) -> Iterator[tuple[str, KernelSpec]]:
@@ -347,6 +400,7 @@ def _share(spec: KernelSpec) -> float:
     # Products of pairs take half the time, transforms as much as ever.
     each *= 2.0 if "products" in params else 1.0
     folded = prod(cast("tuple[int, ...]", params.get("strides", ())))
+    folded *= cast("tuple[int, ...]", params.get("slices", (1, 1)))[1]
     factors = (folded, 1)
     share = sum(
         each * groups / (factor * image.dims[1])
@@ -391,6 +445,7 @@ FAMILY = Family(
         FITTED: KernelKind(_EFFICIENCY, share=_fitted_share),
         KIND: KernelKind(_EFFICIENCY, share=_share),
         STRIDED: KernelKind(_EFFICIENCY, share=_share),
+        VOLUMES: KernelKind(_EFFICIENCY, share=_share),
         WEIGHTS: KernelKind({"plain": 0.85}, share=_weights_share),
     }
 )

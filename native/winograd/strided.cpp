@@ -10,6 +10,8 @@ namespace stridewise {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+// Limit of the folded images that are computed together, so that they stay in the caches.
+constexpr std::int64_t kFoldedBytes = 16 << 20;
 
 // The convolution of the folded source, which has no padding: folding writes it.
 WinogradOptions folded_options(const WinogradOptions &options,
@@ -47,6 +49,18 @@ WinogradOptions folded_options(const WinogradOptions &options,
     return folded;
 }
 
+std::int64_t image_count(const WinogradOptions &folded) {
+    return ceil_div(folded.channels, folded.lanes) * folded.lanes * folded.height * folded.width;
+}
+
+// The same for as many images as fit the caches; groups of images have about one size.
+WinogradOptions of_group(WinogradOptions folded) {
+    const std::int64_t nbytes = image_count(folded) * element_nbytes(folded.halves.source);
+    const std::int64_t fitting = std::max<std::int64_t>(kFoldedBytes / nbytes, 1);
+    folded.images = ceil_div(folded.images, ceil_div(folded.images, fitting));
+    return folded;
+}
+
 }  // namespace
 
 StridedWinograd::StridedWinograd(const WinogradOptions &options,
@@ -56,22 +70,28 @@ StridedWinograd::StridedWinograd(const WinogradOptions &options,
       options_(options),
       strides_(strides),
       slices_(slices),
-      kernel_(folded_options(options, strides, slices), post_ops) {
+      kernel_(of_group(folded_options(options, strides, slices)), post_ops) {
     args_ = kernel_.args();
+    WinogradOptions left = kernel_.options();
+    left.images = result_images() % left.images;
+    if (left.images > 0) rest_ = std::make_shared<Winograd>(left, post_ops);
+    for (std::size_t at = 0; at < args_.size(); ++at) {
+        const bool is_source = args_[at] == DNNL_ARG_SRC || args_[at] == DNNL_ARG_WEIGHTS;
+        if (!is_source && args_[at] != DNNL_ARG_BIAS) images_.push_back(static_cast<int>(at));
+    }
 }
 
 std::size_t StridedWinograd::folded_nbytes() const {
     const auto &folded = kernel_.options();
-    const std::int64_t lanes = ceil_div(folded.channels, folded.lanes) * folded.lanes;
-    const auto elements =
-        static_cast<std::size_t>(folded.images * lanes * folded.height * folded.width);
+    const auto elements = static_cast<std::size_t>(folded.images * image_count(folded));
     const std::size_t nbytes =
         elements * static_cast<std::size_t>(element_nbytes(folded.halves.source));
     return (nbytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 std::size_t StridedWinograd::scratchpad_nbytes() const {
-    return folded_nbytes() + kernel_.scratchpad_nbytes();
+    const std::size_t rest = rest_ == nullptr ? 0 : rest_->scratchpad_nbytes();
+    return folded_nbytes() + std::max(kernel_.scratchpad_nbytes(), rest);
 }
 
 std::size_t StridedWinograd::weights_nbytes() const {
@@ -90,7 +110,11 @@ MemoryDesc StridedWinograd::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SCRATCHPAD) {
         return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes())}, "u8", "a");
     }
-    return kernel_.arg_desc(arg);
+    const MemoryDesc found = kernel_.arg_desc(arg);
+    if (arg == DNNL_ARG_WEIGHTS || arg == DNNL_ARG_BIAS) return found;
+    Dims dims = found.dims();
+    dims[0] = result_images();
+    return image_desc(dims, o.halves.result, o.result_last, o.lanes);
 }
 
 void StridedWinograd::pack(const float *weights, void *packed, std::int64_t first,
@@ -174,29 +198,41 @@ void StridedWinograd::fold_row(const T *source, std::int64_t image, std::int64_t
 }
 
 template <class T>
-void StridedWinograd::fold(const T *source, T *folded) const {
-    const auto &o = options_;
+void StridedWinograd::fold(const T *source, std::int64_t first, std::int64_t count,
+                           T *folded) const {
     const auto &to = kernel_.options();
-    const std::int64_t image_count =
-        ceil_div(to.channels, o.lanes) * o.lanes * to.height * to.width;
-    Shares rows(to.images * to.height, threads());
+    Shares rows(count * to.height, threads());
     in_parallel(threads(), [&](int part, int) {
         for (std::int64_t row; (row = rows.next(part)) >= 0;) {
             const std::int64_t image = row / to.height;
-            fold_row(source, image, row % to.height, folded + image * image_count);
+            fold_row(source, first + image, row % to.height, folded + image * image_count(to));
         }
     });
 }
 
 void StridedWinograd::execute(const std::vector<void *> &data, void *scratchpad) const {
-    if (options_.halves.source) {
-        fold(static_cast<const Bfloat16 *>(data[0]), static_cast<Bfloat16 *>(scratchpad));
-    } else {
-        fold(static_cast<const float *>(data[0]), static_cast<float *>(scratchpad));
-    }
+    const auto &group = kernel_.options();
+    auto *kernel_scratch = static_cast<std::byte *>(scratchpad) + folded_nbytes();
+    const std::size_t nbytes =
+        kernel_.arg_desc(DNNL_ARG_DST).nbytes() / static_cast<std::size_t>(group.images);
     std::vector<void *> given = data;
     given[0] = scratchpad;
-    kernel_.execute(given, static_cast<std::byte *>(scratchpad) + folded_nbytes());
+    for (std::int64_t first = 0; first < result_images(); first += group.images) {
+        const std::int64_t count = std::min(group.images, result_images() - first);
+        if (options_.halves.source) {
+            fold(static_cast<const Bfloat16 *>(data[0]), first, count,
+                 static_cast<Bfloat16 *>(scratchpad));
+        } else {
+            fold(static_cast<const float *>(data[0]), first, count,
+                 static_cast<float *>(scratchpad));
+        }
+        for (const int at : images_) {
+            const auto index = static_cast<std::size_t>(at);
+            given[index] =
+                static_cast<std::byte *>(data[index]) + static_cast<std::size_t>(first) * nbytes;
+        }
+        (count == group.images ? kernel_ : *rest_).execute(given, kernel_scratch);
+    }
 }
 
 }  // namespace stridewise

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,9 +46,13 @@ class StridedWinograd : public Kernel {
     std::size_t weights_nbytes() const;
 
   private:
+    std::int64_t result_images() const {
+        return options_.images / slices_.count * slices_.results();
+    }
     std::size_t folded_nbytes() const;
+    // Folds the sources of `count` images of the result from `first` on.
     template <class T>
-    void fold(const T *source, T *folded) const;
+    void fold(const T *source, std::int64_t first, std::int64_t count, T *folded) const;
     // Channels of a folded pixel that are those of one pixel.
     std::int64_t phases() const { return slices_.taps * strides_[0] * strides_[1]; }
     template <class T>
@@ -58,7 +63,9 @@ class StridedWinograd : public Kernel {
     WinogradOptions options_;
     std::array<std::int64_t, 2> strides_;
     WinogradSlices slices_;
-    Winograd kernel_;  // of the folded source
+    Winograd kernel_;                 // of some images of the folded source, which fit the caches
+    std::shared_ptr<Winograd> rest_;  // of fewer images, which are left; may be null
+    std::vector<int> images_;         // positions in args_ of the result and tensors like it
 };
 
 }  // namespace stridewise

@@ -23,6 +23,9 @@ PostOps parse_post_ops(const Entries &entries);
 // Binds the classes of the kernels of Stridewise and their measurement.
 void bind_kernels(nanobind::module_ &m);
 
+// Binds the classes of Winograd convolution; needs the class of all kernels.
+void bind_winograd(nanobind::module_ &m);
+
 // Binds reorders of arrays, and as steps of programs; needs the classes of bind_kernels().
 void bind_reorders(nanobind::module_ &m);
 

@@ -4,21 +4,23 @@
     python benchmarks/export_networks.py build/networks [NAME ...]
 
 The files have seeded random weights, statistics of batch normalization other than 0 and 1, an open
-batch dimension, and the input ``x``. Files that exist are kept.
+batch dimension, and the input ``x``: an image, or a clip of 16 frames for ``torchvision:video.*``.
+Files that exist are kept.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 LIST = Path(__file__).parent / "networks.txt"
 
 
-def build(name: str) -> tuple[Any, int]:
-    """Return a network in evaluation mode, and the side of its input in pixels.
+def build(name: str) -> tuple[Any, tuple[int, ...]]:
+    """Return a network in evaluation mode, and the extents of its input without batch and channels.
 
     Args:
         name: ``timm:NAME`` or ``torchvision:NAME``.
@@ -31,29 +33,33 @@ def build(name: str) -> tuple[Any, int]:
         import timm  # noqa: PLC0415
 
         model: Any = timm.create_model(network, pretrained=False, exportable=True)
-        side = int(model.default_cfg["input_size"][1])
+        extents = (int(model.default_cfg["input_size"][1]),) * 2
     else:
         import torchvision  # noqa: PLC0415
 
-        model = getattr(torchvision.models, network)(weights=None)
-        side = 299 if network == "inception_v3" else 224
+        model = attrgetter(network)(torchvision.models)(weights=None)
+        extents = (299, 299) if network == "inception_v3" else (224, 224)
+        if network.startswith("video."):
+            extents = (16, 224, 224) if network == "video.s3d" else (16, 112, 112)
+    norms = torch.nn.BatchNorm2d, torch.nn.BatchNorm3d
     for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm2d) and module.running_mean is not None:
+        if isinstance(module, norms) and module.running_mean is not None:
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.8, 1.2)
-    return model.eval(), side
+    return model.eval(), extents
 
 
 def export(name: str, path: Path) -> None:
     """Write one network; an interrupted export leaves no file."""
     import torch  # noqa: PLC0415
 
-    model, side = build(name)
+    model, extents = build(name)
     part = path.with_suffix(".part")
     axes = {"x": {0: "N"}, "y": {0: "N"}}
     names: dict[str, Any] = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": axes}
-    image = torch.randn(1, 3, side, side)
-    torch.onnx.export(model, (image,), str(part), dynamo=False, opset_version=17, **names)
+    torch.onnx.export(
+        model, (torch.randn(1, 3, *extents),), str(part), dynamo=False, opset_version=17, **names
+    )
     part.replace(path)
 
 

@@ -44,8 +44,10 @@ def layers(draw: st.DrawFn) -> tuple[sw.Graph, dict[str, Any]]:
     scale = np.float32(each * np.prod(window)) ** -0.5
     w = scale * rng.standard_normal((outputs, each, *window), np.float32)
     bias = [b.constant(rng.standard_normal(outputs, np.float32))] if draw(st.booleans()) else []
+    is_constant = draw(st.sampled_from([True, True, False]))
+    given = b.constant(w) if is_constant else b.input("w", w.shape)
     attrs = {"dilations": dilations, "groups": groups, "pads": pads, "strides": strides}
-    y = b.op("conv", [x, b.constant(w), *bias], attrs)
+    y = b.op("conv", [x, given, *bias], attrs)
     after = draw(st.sampled_from(["", "relu", "swish", "add"]))
     if after == "add":
         y = b.op("add", [y, b.input("other", b.type(y).shape)])
@@ -53,7 +55,8 @@ def layers(draw: st.DrawFn) -> tuple[sw.Graph, dict[str, Any]]:
         y = b.op(after, [y])
     graph = b.build([y])
     sizes = {name: graph.values[name].shape for name in graph.inputs}
-    return graph, {name: rng.standard_normal(size, np.float32) for name, size in sizes.items()}
+    feeds = {name: rng.standard_normal(size, np.float32) for name, size in sizes.items()}
+    return graph, feeds | ({} if is_constant else {"w": w})
 
 
 class Preferring(ForcingOracle):
@@ -67,24 +70,70 @@ class Preferring(ForcingOracle):
         return (KernelCost(1.0, "", "model"),) if spec == self.spec else super()._cost(spec)
 
 
-@settings(max_examples=60)
-@given(layers())
-def test_all_that_plans_offer_computes_the_same(made: tuple[sw.Graph, dict[str, Any]]):
-    graph, feeds = made
-    machine = this_machine(2)
+def check(graph: sw.Graph, feeds: dict[str, Any]) -> set[str]:
+    """Run every kernel that a plan offers beside the library's; return their kinds."""
+    machine, seen = this_machine(2), set[str]()
     (wanted,) = run_reference(graph, feeds).values()
     plan = sw.plan(graph, tune="model", threads=2)
     decision = next(d for d in plan.decisions if d.node.startswith("conv"))
     for candidate in (decision.chosen, *decision.rejected):
-        (*_, call) = candidate.option.calls
-        if call.spec.kind in ("convolution", "fitted_convolution"):
+        (call,) = candidate.option.calls
+        sums = any(alias.kind == "accumulate" for alias in candidate.option.aliases)
+        if sums or call.spec.kind in ("convolution", "fitted_convolution"):
             continue
-        target = onednn_cpu(machine)
-        forced = make_plan(derived(graph), target, machine, Preferring(call.spec))
+        seen.add(call.spec.kind)
+        forced = make_plan(derived(graph), onednn_cpu(machine), machine, Preferring(call.spec))
         (chosen,) = (d.chosen for d in forced.decisions if d.node == decision.node)
         assert chosen.algorithm == candidate.algorithm
         (found,) = load(lower_plan(forced)).run(feeds).values()
-        assert error(found, np.asarray(wanted)) <= 1e-5, candidate.algorithm
+        tolerance = 3e-5 if "winograd" in call.spec.kind else 1e-5
+        assert error(found, np.asarray(wanted)) <= tolerance, candidate.algorithm
+    return seen
+
+
+@settings(max_examples=60)
+@given(layers())
+def test_all_that_plans_offer_computes_the_same(made: tuple[sw.Graph, dict[str, Any]]):
+    check(*made)
+
+
+DENSE = {
+    "3x3x3": ((3, 3, 3), {"pads": (1,) * 6}),
+    "3x3x3, strides along the depth": ((3, 3, 3), {"strides": (2, 1, 1), "pads": (0,) * 6}),
+    "3x3x3, dilated along the depth": ((3, 3, 3), {"dilations": (2, 1, 1), "pads": (3, 1, 0) * 2}),
+    "2x4x4 by 1x2x2": ((2, 4, 4), {"strides": (1, 2, 2), "pads": (1, 1, 1, 0, 1, 2)}),
+    "7x7x7 by 2": ((7, 7, 7), {"strides": (2, 2, 2), "pads": (3,) * 6}),
+    "4x1x3": ((4, 1, 3), {"pads": (2, 0, 1, 1, 0, 1)}),
+}
+
+
+@pytest.mark.parametrize("after", ["", "relu", "add"])
+@pytest.mark.parametrize("name", DENSE)
+def test_winograd_of_volumes(name: str, after: str):
+    window, attrs = DENSE[name]
+    b, rng = sw.GraphBuilder("g"), np.random.default_rng(0)
+    x = b.input("x", (2, 20, 7, 22, 23))
+    scale = np.float32(20 * np.prod(window)) ** -0.5
+    w = b.constant(scale * rng.standard_normal((64, 20, *window), np.float32))
+    y = b.op("conv", [x, w, b.constant(rng.standard_normal(64, np.float32))], attrs)
+    if after == "add":
+        y = b.op("add", [y, b.input("other", b.type(y).shape)])
+    elif after:
+        y = b.op(after, [y])
+    graph = b.build([y])
+    sizes = {n: graph.values[n].shape for n in graph.inputs}
+    feeds = {n: rng.standard_normal(size, np.float32) for n, size in sizes.items()}
+    assert "volume_winograd" in check(graph, feeds)
+
+
+@pytest.mark.parametrize("window", [(3,), (5,), (3, 1, 1), (1, 3, 3)])
+def test_weights_of_a_run(window: tuple[int, ...]):
+    b, rng = sw.GraphBuilder("g"), np.random.default_rng(0)
+    extents = (40,) if len(window) == 1 else (6, 12, 12)
+    x, w = b.input("x", (2, 64, *extents)), b.input("w", (64, 64, *window))
+    graph = b.build([b.op("conv", [x, w], {"pads": tuple(taps // 2 for taps in window) * 2})])
+    feeds = {n: rng.standard_normal(graph.values[n].shape, np.float32) for n in graph.inputs}
+    assert "fitted_winograd" in check(graph, feeds)
 
 
 @settings(max_examples=40)

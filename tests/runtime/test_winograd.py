@@ -276,6 +276,20 @@ def test_a_network_is_computed_so_and_its_weights_are_reported():
         assert error(model.run(feeds)[name], wanted) <= 4e-6
 
 
+@pytest.mark.parametrize("taps", [2, 3, 4])
+def test_pooling_behind_windows_of_all_tiles(taps):
+    """Tiles with an odd number of results are not pooled."""
+    b = Net(1, 64, 32, 32)
+    w = b.rng.normal(0, (64 * taps * taps) ** -0.5, (64, 64, taps, taps)).astype(np.float32)
+    pads = (taps // 2, taps // 2, (taps - 1) // 2, (taps - 1) // 2)
+    y = b.op("relu", [b.op("conv", [b.x, b.constant(w, "w")], {"pads": pads})])
+    graph = b.build([b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)})])
+    feeds = inputs_of(graph)
+    (wanted,) = sw.compile(graph, tune="model", accuracy="exact").run(feeds).values()
+    (found,) = sw.compile(graph, tune="model").run(feeds).values()
+    assert error(found, wanted) <= 2e-5
+
+
 def test_what_the_planner_thinks_of_weights_is_what_kernels_read():
     assert check_weights(sw.plan(network(), tune="model", threads=2)) >= 16
 

@@ -208,6 +208,7 @@ def can_pool(spec: KernelSpec) -> bool:
     square = 1 not in cast("tuple[int, ...]", params["window"])
     return (
         square
+        and cast("int", params["tile"]) % 2 == 0
         and (params["groups"], params["dilations"]) == (1, (1, 1))
         and all(post.kind == "eltwise" for post in spec.post_ops)
     )

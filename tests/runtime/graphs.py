@@ -496,6 +496,7 @@ _CASES: dict[str, Callable[[], Graph]] = {
     **{f"conv_2d_{c}": _conv(3, c, 7, 6, outputs=c + 1) for c in (1, 3, 17, 24, 100)},
     "conv_3d": _conv(1, 3, 5, 4, 6, outputs=17, strides=(2, 1, 2)),
     "conv_3d_17": _conv(3, 17, 4, 4, 3, outputs=5),
+    "conv_3d_depthwise": _conv(2, 17, 4, 6, 5, outputs=17, groups=17, strides=(1, 2, 1)),
     "conv_one": _conv(1, 100, 4, 4, outputs=24, kernel=1),
     "conv_strided": _conv(1, 17, 9, 9, outputs=24, strides=(2, 3), bias=False),
     "conv_grouped": _conv(2, 24, 6, 6, outputs=12, groups=3),

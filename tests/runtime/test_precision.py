@@ -152,7 +152,8 @@ def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_
             calls = [call for candidate in group for call in candidate.option.calls]
             offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
     # Those of Winograd round otherwise, and no case has an expansion.
-    others = {"winograd", "fitted_winograd", "strided_winograd", "expand_depthwise"}
+    winograd = {"winograd", "fitted_winograd", "strided_winograd", "volume_winograd"}
+    others = {*winograd, "expand_depthwise"}
     assert {spec.kind for spec in offered} == PRIMITIVES | OWN - others
     for spec in offered:
         first = implementations(spec, 2, limit=1)[0]

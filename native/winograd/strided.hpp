@@ -21,9 +21,9 @@ struct WinogradSlices {
     std::int64_t taps = 1, stride = 1, dilation = 1;
     std::int64_t front = 0, back = 0;  // padding
 
-    std::int64_t results() const {
-        return (count + front + back - (taps - 1) * dilation - 1) / stride + 1;
-    }
+    // Places of the window less one, in steps of one slice; negative if it does not fit.
+    std::int64_t room() const { return count + front + back - (taps - 1) * dilation - 1; }
+    std::int64_t results() const { return room() / stride + 1; }
 };
 
 class StridedWinograd : public Kernel {

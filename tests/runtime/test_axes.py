@@ -207,6 +207,7 @@ def test_groups_of_images_that_fit_the_caches(lanes: int):
     [
         ({"slices": (3, 3, 1, 1, 1, 1)}, "slices of whole volumes"),
         ({"slices": (4, 7, 1, 1, 1, 1)}, "which the window fits into"),
+        ({"slices": (4, 7, 2, 1, 1, 1)}, "which the window fits into"),
         ({"slices": (4, 3, 1, 1)}, "six numbers"),
         ({"src": "abcd"}, "slices with channels last"),
     ],

@@ -67,16 +67,20 @@ def _is_image(context: KernelContext, groups: _Groups) -> bool:
     )
 
 
-def _as_image(fmt: Format, groups: _Groups) -> Format | None:
-    """Return the format of an image with the same bytes; None where there is none."""
+def _as_image(fmt: Format, *, has_slices: bool) -> Format | None:
+    """Return the format of an image with the same bytes; None where there is none.
+
+    Args:
+        fmt: of a tensor with one or three spatial axes.
+        has_slices: whether slices of a volume are images of their own.
+    """
     _, channel, *spatial = fmt.axes
     size = fmt.multiple(channel)
     blocks = (Block("C", size),) if size > 1 else ()
     if fmt == Format(fmt.axes, (fmt.axes[0], *spatial, channel)):
         return Format(_IMAGE.axes, ("N", "H", "W", "C"))
     known = Format(fmt.axes, (*fmt.axes, *(Block(channel, block.size) for block in blocks)))
-    # Slices of a volume are apart where channels are outside of the depth.
-    has_slices = len(groups[0]) > 1
+    # Slices are apart where channels are outside of the depth.
     return None if has_slices or fmt != known else Format(_IMAGE.axes, (*_IMAGE.axes, *blocks))
 
 
@@ -125,10 +129,12 @@ class _Image(ContextView):
         return tuple(prod(shape[axis] for axis in group) for group in self._groups)
 
     def formats(self, name: str) -> Mapping[str, Format]:
-        """Return formats of images by kind; :meth:`restored` drops those of other bytes."""
-        image = ((0,), (1,), (), (2,))
-        found = {kind: _as_image(fmt, image) for kind, fmt in self.inner.formats(name).items()}
-        return {kind: fmt or _IMAGE for kind, fmt in found.items()}
+        """Return formats of images by kind; :meth:`restored` drops those of other bytes.
+
+        Kernels ask for all kinds: blocks tell them the lanes of vectors.
+        """
+        offered = self.inner.formats(name).items()
+        return {kind: _as_image(fmt, has_slices=False) or _IMAGE for kind, fmt in offered}
 
     def ahead(self) -> KernelContext | None:
         """Return None: the node ahead has other axes."""
@@ -142,7 +148,12 @@ class _Image(ContextView):
         """Yield an option with the tensors' own formats, if they have the same bytes."""
         node = self.inner.node
         offered = (self.inner.formats(name) for name in (node.inputs[0], node.outputs[0]))
-        own = {_as_image(fmt, self._groups): fmt for formats in offered for fmt in formats.values()}
+        has_slices = len(self._groups[0]) > 1
+        own = {
+            _as_image(fmt, has_slices=has_slices): fmt
+            for formats in offered
+            for fmt in formats.values()
+        }
         weights = user_format(self.inner.value(node.inputs[1]))
         inputs = [
             fmt if fmt is None or fmt.rank == 1 else weights if index == 1 else own.get(fmt)

@@ -37,7 +37,7 @@ def test_a_tuned_program_is_made_once(tmp_path: Path, monkeypatch: pytest.Monkey
         assert later.own_nbytes < later.shared_nbytes / 10
         first = next(weights for weights in made if weights.own in later.blocks)
         assert sum(weights.own in later.blocks for weights in made[:-1]) == 1
-        assert model.memory.packed_weights == first.own.buffer.nbytes + later.own.buffer.nbytes
+        assert model.memory.packed_weights == first.own_nbytes + later.own_nbytes
     assert tuned == 1
 
 

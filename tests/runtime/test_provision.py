@@ -73,6 +73,9 @@ def test_models_for_many_shapes_are_packed_in_provided_memory(
     assert isinstance(model, DynamicModel)
     assert max(taken) > 0
     assert taken[-1] == 0  # what is left is given back
+    (program,) = model.programs.ready
+    (buffer,) = model.program_for(program.shapes).weights.buffers
+    assert model.memory.packed_weights == program.own_weights < buffer.nbytes
     assert np.asarray(model(np.ones((2, 3, 8, 8), np.float32))).shape == (2, 4, 8, 8)
 
 

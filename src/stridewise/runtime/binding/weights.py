@@ -68,13 +68,16 @@ class Block:
     """Packed constants in one piece of memory.
 
     Attributes:
-        buffer: the memory.
+        buffer: the memory, which may be larger than what is packed in it.
+        nbytes: bytes of packed constants.
         sources: what was packed; kept where places in memory or in files tell constants apart.
     """
 
-    def __init__(self, buffer: _core.Buffer, sources: Sequence[Constant]) -> None:
-        """Keep both."""
-        self.buffer, self.sources = buffer, tuple(sources)
+    def __init__(
+        self, buffer: _core.Buffer, nbytes: int, sources: Sequence[Constant] = ()
+    ) -> None:
+        """Keep all of them."""
+        self.buffer, self.nbytes, self.sources = buffer, nbytes, tuple(sources)
 
 
 class WeightStore:
@@ -169,7 +172,7 @@ class Weights:
     ) -> Weights:
         """Return weights that an earlier process packed: one block, and what lies where in it."""
         found = cls.__new__(cls)
-        found.own, found.offsets = Block(buffer, ()), {}
+        found.own, found.offsets = Block(buffer, nbytes), {}
         found.blocks = (found.own,)
         found.buffers = [buffer]
         found.places = [(0, offset) for offset in offsets]
@@ -189,4 +192,4 @@ def _packed(
         end += packing.nbytes
     buffer = store.buffer(end)
     pack_all([(packing, offsets[packing.key]) for packing in missing], buffer, threads)
-    return Block(buffer, sources if missing else ()), offsets
+    return Block(buffer, end, sources if missing else ()), offsets

@@ -285,7 +285,7 @@ class DynamicModel(Model):
         return Memory(
             sum(model.memory.arena for model in models),
             sum(model.memory.arena_lower_bound for model in models),
-            sum(block.buffer.nbytes for block in blocks.values()),
+            sum(block.nbytes for block in blocks.values()),
             sum(winograd.values()),
             sum(model.weights.shared_nbytes for model in models),
             sum(originals.values()),

@@ -10,8 +10,10 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Constant, Graph
+from stridewise.program import KernelStep
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
+from stridewise.targets.kernels import HOST
 
 from .graphs import CASES, KINDS, error, forced_plan, inputs_of
 
@@ -37,6 +39,36 @@ def test_inputs_may_be_constants(case):
             found = load(lower_plan(forced_plan(fixed, kind))).run(given)
             for output, wanted in expected.items():
                 assert error(found[output], wanted) <= 1e-5, (name, kind, output)
+
+
+def hosted(graph: Graph) -> list[str]:
+    """Return the nodes that run in NumPy."""
+    steps = sw.compile(graph, tune="model", threads=2).program.steps
+    return [s.node for s in steps if isinstance(s, KernelStep) and s.spec.kind == HOST]
+
+
+@pytest.mark.parametrize("case", [name for name in GRAPHS if "places" not in name])
+def test_constants_need_no_numpy(case):
+    # Positions of maxima are never constant: a kernel of the same graph makes them.
+    graph = CASES[case]()
+    feeds, expected = inputs_of(graph), hosted(graph)
+    for name in graph.inputs:
+        assert hosted(frozen(graph, name, feeds[name])) == expected, name
+
+
+@pytest.mark.parametrize("trans_a", [0, 1])
+@pytest.mark.parametrize("trans_b", [0, 1])
+@pytest.mark.parametrize("batches", [((), ()), ((1,), (3,)), ((3,), ()), ((2, 1), (2, 3))])
+def test_left_operands_of_products_are_packed(trans_a, trans_b, batches):
+    rng = np.random.default_rng(0)
+    a, x = (rng.standard_normal((*batch, 7, 7)).astype(np.float32) for batch in batches)
+    b = sw.GraphBuilder("product")
+    attrs = {"trans_a": trans_a, "trans_b": trans_b}
+    product = b.op("matmul", [b.constant(a), b.input("x", x.shape)], attrs)
+    graph = b.build([b.op("relu", [product])])
+    assert hosted(graph) == []
+    (wanted,) = run_reference(graph, {"x": x}).values()
+    assert error(sw.compile(graph, tune="model")(x), wanted) <= 1e-5
 
 
 @pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])

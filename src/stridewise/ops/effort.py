@@ -13,6 +13,7 @@ from math import prod
 from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.einsum import parse_equation
+from stridewise.ops.matmul import operand_shapes
 
 __all__ = ["Budget", "Effort", "effort", "nbytes"]
 
@@ -44,9 +45,9 @@ def effort(
     """Return what computing a node takes, from types alone.
 
     >>> from stridewise.dtypes import dtype_of
-    >>> matrix = TensorType(dtype_of("float32"), (8, 8))
-    >>> effort(Node("y", "matmul", ("a", "b"), ("y",)), (matrix, matrix), (matrix,)).operations
-    640
+    >>> a, b, y = (TensorType(dtype_of("float32"), s) for s in ((900, 2), (2, 8), (900, 8)))
+    >>> effort(Node("y", "matmul", ("a", "b"), ("y",)), (a, b), (y,)).operations
+    16216
     """
     sizes = [prod(item.shape) for item in inputs if item is not None]
     made = sum(prod(item.shape) for item in outputs)
@@ -77,8 +78,8 @@ def _per_element(node: Node, inputs: tuple[TensorType | None, ...]) -> int:
     weights = inputs[1] if len(inputs) > 1 else None
     if node.op.startswith(("conv", "deconv")) and weights is not None:
         return count * prod(weights.shape[1:])
-    if node.op in ("matmul", "gemm") and first is not None:
-        return count * max(first.shape, default=1)
+    if node.op == "matmul" and first is not None and weights is not None:
+        return operand_shapes(node, first.shape, weights.shape)[0][-1]
     return max(count, 1)
 
 

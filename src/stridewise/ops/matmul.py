@@ -27,7 +27,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["turned"]
+__all__ = ["operand_shapes", "turned"]
 
 BIAS = 2
 MATRIX = 2  # rank of a matrix
@@ -52,9 +52,10 @@ def _permuted(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(shape[axis] for axis in perm)
 
 
-def _operand_shapes(
+def operand_shapes(
     node: Node, a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of the operands behind the transposes of a product."""
     a = _permuted(a, turned(node, "perm_a", len(a)))
     b = _permuted(b, turned(node, "perm_b", len(b)))
     return transposed(a, node.int_attr("trans_a", 0)), transposed(b, node.int_attr("trans_b", 0))
@@ -67,7 +68,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     flags = node.int_attr("trans_a", 0) or node.int_attr("trans_b", 0)
     needs(node, matrices or not flags, "matrices where one is transposed", f"{a}, {b}")
     needs(node, a.dtype == b.dtype, f"two operands of dtype {a.dtype}", b.dtype)
-    left, right = _operand_shapes(node, a.shape, b.shape)
+    left, right = operand_shapes(node, a.shape, b.shape)
     rows = left[-2:-1]
     inner = right[-2:][0]
     columns = right[-1:] if len(right) > 1 else ()

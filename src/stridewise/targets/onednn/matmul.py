@@ -87,6 +87,7 @@ class _Product:
     def __init__(self, context: KernelContext) -> None:
         node = context.node
         a, b, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
+        self.has_constant_source = context.is_constant(a.name)
         self.constant = context.is_constant(b.name)
         trans_a, trans_b = node.int_attr("trans_a", 0), node.int_attr("trans_b", 0)
         self.flops = 2.0 * prod(y.shape)
@@ -112,6 +113,7 @@ class _Product:
         self.source = MemorySpec(
             _swap(a_shape, trans_a), strides=_swap(row_major(a_shape), trans_a)
         )
+        self.a_shape, self.trans_a = a_shape, trans_a
         self.b_shape, self.trans_b = b_shape, trans_b
         self.flops *= self.source.dims[-1]
 
@@ -128,7 +130,16 @@ class _Product:
         """Return the memory of the result."""
         return plain_memory(self.result) if self.views is None else self.views[2]
 
-    def weights(self) -> tuple[MemorySpec, Arg]:
+    def left(self) -> tuple[MemorySpec, Arg]:
+        """Return the memory of the left operand; a constant is packed row by row."""
+        if not self.has_constant_source:
+            return self.source, Arg("src", input_of(0))
+        order = _swap(tuple(range(len(self.a_shape))), self.trans_a)
+        arg = Arg("src", input_of(0), reshape=self.a_shape, permute=order)
+        return plain_memory(self.source.dims), arg
+
+    def right(self) -> tuple[MemorySpec, Arg]:
+        """Return the memory of the right operand; a constant is packed as a kernel wants it."""
         if self.views is not None:
             return self.views[1], Arg("weights", input_of(1))
         dims = _swap(self.b_shape, self.trans_b)
@@ -142,16 +153,18 @@ class _Product:
 
 def _specs(
     product: _Product, post: Fused, *, has_bias: bool
-) -> Iterator[tuple[str, KernelSpec, Arg]]:
-    weights, arg = product.weights()
+) -> Iterator[tuple[str, KernelSpec, tuple[Arg, Arg]]]:
+    source, left = product.left()
+    weights, right = product.right()
     result = product.destination()
     columns = product.result[-1]
     row = plain_memory((*(1,) * (len(product.result) - 1), columns))
     bias = (("bias", row),) if has_bias else ()
-    memories = (("src", product.source), ("weights", weights), *bias, ("dst", result))
-    yield "matmul", KernelSpec("matmul", memories, (), post.specs, product.flops), arg
+    memories = (("src", source), ("weights", weights), *bias, ("dst", result))
+    yield "matmul", KernelSpec("matmul", memories, (), post.specs, product.flops), (left, right)
     if (
         product.constant
+        and not product.has_constant_source
         and product.views is None
         and len(weights.dims) == MATRIX
         and product.source.strides == row_major(product.source.dims)
@@ -162,27 +175,26 @@ def _specs(
         source = plain_memory(product.source.dims)
         memories = (("src", source), ("weights", turned), *bias, ("dst", result))
         spec = KernelSpec("inner_product", memories, (), post.specs, product.flops)
-        yield (
-            "inner product",
-            spec,
-            Arg("weights", input_of(1), reshape=product.b_shape, permute=order),
-        )
+        right = Arg("weights", input_of(1), reshape=product.b_shape, permute=order)
+        yield "inner product", spec, (left, right)
 
 
 @float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    if context.is_constant(node.inputs[0]):
-        yield refused(node, "the left operand is a constant")
-        return
     is_turned = node.get("perm_b") is not None or node.get("perm") is not None
     if is_turned and context.is_constant(node.inputs[1]):
         yield refused(node, "the right operand is a transposed constant")
         return
     product = _Product(context)
+    if product.has_constant_source and product.views is not None:
+        yield refused(node, "the left operand is a constant, and there are transposes")
+        return
     has_bias = len(node.inputs) > BIAS and bool(node.inputs[BIAS])
     a, b, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
-    own: list[Format | None] = [user_format(a), None if product.constant else user_format(b)]
+    own: list[Format | None] = [
+        None if context.is_constant(operand.name) else user_format(operand) for operand in (a, b)
+    ]
     if has_bias:
         own.append(None if context.is_constant(node.inputs[BIAS]) else nd(1))
     elif len(node.inputs) > BIAS:
@@ -190,8 +202,8 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     can_sum = bool(node.post_ops) and node.post_ops[0].op == "add"
     for accumulate in (True, False) if can_sum else (False,):
         post = fused(node, product.destination(), accumulate=accumulate)
-        for algorithm, spec, weights in _specs(product, post, has_bias=has_bias):
-            args = [Arg("src", input_of(0)), weights]
+        for algorithm, spec, operands in _specs(product, post, has_bias=has_bias):
+            args = [*operands]
             if has_bias:
                 args.append(Arg("bias", input_of(BIAS)))
             yield KernelOption(

@@ -73,9 +73,7 @@ class Block:
         sources: what was packed; kept where places in memory or in files tell constants apart.
     """
 
-    def __init__(
-        self, buffer: _core.Buffer, nbytes: int, sources: Sequence[Constant] = ()
-    ) -> None:
+    def __init__(self, buffer: _core.Buffer, nbytes: int, sources: Sequence[Constant] = ()) -> None:
         """Keep all of them."""
         self.buffer, self.nbytes, self.sources = buffer, nbytes, tuple(sources)
 

@@ -25,7 +25,28 @@ inline void copy_runs(const Runs &runs) {
     }
 }
 
+// Runs of single elements. They are close together, so one prefetch fetches the line of several.
+template <typename Word>
+inline void copy_words(const Runs &runs) {
+    constexpr std::int64_t kAtOnce = 8;
+    const auto move = [&](std::int64_t i) {
+        Word word;
+        std::memcpy(&word, runs.src + runs.from[i], sizeof word);
+        std::memcpy(runs.dst + runs.to[i], &word, sizeof word);
+    };
+    std::int64_t i = 0;
+    for (; i + kAtOnce <= runs.count; i += kAtOnce) {
+        prefetch(runs.next + runs.from[i]);
+        for (std::int64_t j = i; j < i + kAtOnce; ++j) move(j);
+    }
+    for (; i < runs.count; ++i) move(i);
+}
+
 void copy(const Runs &runs) {
+    if (runs.nbytes == 8) return copy_words<std::uint64_t>(runs);
+    if (runs.nbytes == 4) return copy_words<std::uint32_t>(runs);
+    if (runs.nbytes == 2) return copy_words<std::uint16_t>(runs);
+    if (runs.nbytes == 1) return copy_words<std::uint8_t>(runs);
     bool aligned = reinterpret_cast<std::uintptr_t>(runs.dst) % 32 == 0;
     for (std::int64_t i = 0; runs.stream && i < runs.count; ++i) {
         aligned = aligned && runs.to[i] % 32 == 0;

@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from stridewise.dtypes import dtype_of
 from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.reorder_kernels import core_reorder
+from stridewise.tensor.moves import Move, Moves, Nest
 
 # --- the native core by itself --------------------------------------------------------------------
 
@@ -92,3 +97,42 @@ def test_the_core_refuses_arrays_that_are_too_small_or_overlap():
     with pytest.raises(ValueError, match="dst: expected at least 32 bytes, got 16"):
         run.run(x, np.zeros(4, np.float32), 1, False, False)
     assert not run.run(x, x, 1, False, False)
+
+
+@st.composite
+def strided(draw: Any, extents: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Return the elements of a memory, and strides of an array in it without overlaps."""
+    strides, span = [0] * len(extents), 1
+    for axis in draw(st.permutations(range(len(extents)))):
+        strides[axis] = span * draw(st.integers(1, 3))
+        span = strides[axis] * extents[axis]
+    return span, tuple(strides)
+
+
+@given(
+    st.data(),
+    st.lists(st.integers(2, 40), min_size=1, max_size=3).map(tuple),
+    st.sampled_from(["u8", "f16", "f32", "f64", "f32 bf16", "bf16 f32", "s8 f32"]),
+)
+def test_the_core_copies_between_elements_that_are_apart(data, extents, dtypes):
+    types = [dtype_of(name) for name in dtypes.split()] * 2
+    (before, given_as), (after, wanted) = data.draw(st.tuples(strided(extents), strided(extents)))
+    loops = tuple(Move(*loop) for loop in zip(extents, given_as, wanted, strict=True))
+    moves = Moves((Nest(0, 0, 0, loops),), fill=False)
+    src = np.random.default_rng(0).integers(0, 100, before).astype(types[0].numpy)
+    expected = np.full(after, 101, types[1].numpy)
+    view(expected, extents, wanted)[...] = view(src, extents, given_as)
+    sides = (types[0], src.nbytes), (types[1], expected.nbytes)
+    for isa in load_core().reorder_isas():
+        reorder = core_reorder(moves, *sides, scales=None, fill=False, isa=isa)
+        for threads, stream in ((1, False), (2, True)):
+            dst = np.full(after, 101, types[1].numpy)
+            reorder.run(src.view(np.uint8), dst.view(np.uint8), threads, stream, False)
+            np.testing.assert_array_equal(dst, expected)
+
+
+def view(
+    memory: np.ndarray[Any, Any], extents: tuple[int, ...], strides: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    steps = [stride * memory.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(memory, extents, steps)

@@ -311,12 +311,17 @@ class _Job:
 
     @property
     def is_runs(self) -> bool:
-        """Whether the tile consists of runs: no transposition, or runs longer than an element."""
+        """Whether the tile consists of runs: no transposition, or runs longer than an element.
+
+        Single elements that are apart on both sides are runs, too: each side has its own offsets.
+        """
         nbytes = self.width * self.itemsizes[1]
         narrow = nbytes <= _WIDEST and nbytes & (nbytes - 1) == 0 and not self.zeros
         if self.itemsizes[0] != self.itemsizes[1] and self.width % _LANES == 0:
             narrow = False  # whole vectors are converted without a transposition
-        return self.nest.src is None or (self.unit is not None and not narrow)
+        if self.nest.src is None or self.unit is not None:
+            return self.nest.src is None or not narrow
+        return self.behind is None and all(1 not in (loop.src, loop.dst) for loop in self.loops)
 
     def shifted(self, rounds: Move, unit: Move) -> _Job:
         """Return the rest of the runs after ``rounds`` of shorter ones."""

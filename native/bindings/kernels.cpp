@@ -20,6 +20,7 @@
 #include "depthwise/weights.hpp"
 #include "dropout/dropout.hpp"
 #include "executor/measure.hpp"
+#include "grid/grid_sample.hpp"
 #include "indexed/indexed.hpp"
 #include "isa/choice.hpp"
 #include "lookup/lookup.hpp"
@@ -425,6 +426,11 @@ void bind_kernels(nb::module_ &m) {
         .def(nb::init<const MemoryDesc &, const MemoryDesc &, int, const std::string &>(), "src"_a,
              "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
     m.def("lookup_isas", &lookup_isas);
+    nb::class_<GridSample, Kernel>(m, "GridSample", nb::is_final())
+        .def(nb::init<const std::string &, const std::string &, bool, const MemoryDesc &,
+                      const MemoryDesc &, const MemoryDesc &, int>(),
+             "mode"_a, "border"_a, "aligns_corners"_a, "src"_a, "grid"_a, "dst"_a, nb::kw_only(),
+             "threads"_a);
     nb::class_<GatherRows, Kernel>(m, "GatherRows", nb::is_final())
         .def(nb::init<const MemoryDesc &, const MemoryDesc &, int>(), "src"_a, "dst"_a,
              nb::kw_only(), "threads"_a);

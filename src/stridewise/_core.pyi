@@ -571,6 +571,26 @@ class Dropout(Kernel):
     def __init__(self, images: MemoryDesc, share: float, stream: int, *, threads: int) -> None: ...
 
 @final
+class GridSample(Kernel):
+    """``src`` at the places of ``grid``, which is ARG_WEIGHTS.
+
+    ``mode`` is ``linear``, ``nearest`` or ``cubic``, ``border`` ``zeros``, ``border`` or
+    ``reflection``.
+    """
+
+    def __init__(
+        self,
+        mode: str,
+        border: str,
+        aligns_corners: bool,
+        src: MemoryDesc,
+        grid: MemoryDesc,
+        dst: MemoryDesc,
+        *,
+        threads: int,
+    ) -> None: ...
+
+@final
 class GatherRows(Kernel):
     """Rows of ``src`` [outer, rows, inner] by the table ARG_WEIGHTS; ``dst`` has as many rows."""
 

@@ -199,7 +199,8 @@ def mixed(name: str = "odd") -> Graph:
     }
     y = b.op("fallback", [y], attrs)
     y = b.op("conv", [y, w], {"pads": (1, 1, 1, 1)}, name="second")
-    y = b.op("grid_sample", [y, b.constant(np.zeros((1, 4, 4, 2), F32))], name="sampled")
+    axes = {"batch_axis": 0, "time_axis": 1}
+    y = b.op("reverse_sequence", [y, b.constant(np.array([9]))], axes, name="reversed")
     why = ("its shape depends on data",)
     tail = Tail(Elsewhere(), (y,), ("z",), ("x",), ("z",), ("last",), ("NonZero",), why)
     return b.build([y], tail)
@@ -215,7 +216,11 @@ def test_parts_are_those_of_the_plan_with_their_reasons():
     assert report.parts[1].operators == ("Odd", "Loop", "Loop")
     assert report.parts[1].reorders == 2
     (hosted,) = report.hosted
-    assert (hosted.operator, hosted.nodes, hosted.reorders) == ("grid_sample", ("sampled",), 1)
+    assert (hosted.operator, hosted.nodes, hosted.reorders) == (
+        "reverse_sequence",
+        ("reversed",),
+        1,
+    )
     found = read(render(report))
     assert ("section", "places") in [(tag, attrs.get("id")) for tag, attrs in found.elements]
     texts = " ".join("".join(found.texts).split())
@@ -223,7 +228,7 @@ def test_parts_are_those_of_the_plan_with_their_reasons():
         "in ONNX Runtime Odd, 2 Loop odd, p, q no odd; a loop 2 reorders, ",
         "in ONNX Runtime, after the program NonZero last its shape depends on data",
         "The time of what runs after the program is in none of the times here.",
-        f"grid_sample sampled {hosted.reason} 1 reorder, ",
+        f"reverse_sequence reversed {hosted.reason} 1 reorder, ",
     ):
         assert text in texts
 

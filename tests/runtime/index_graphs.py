@@ -148,6 +148,22 @@ def _windows(batch: int, extent: int, size: int, channels: int) -> Graph:
     return b.build([b.op("add", [b.x, z]), b.op("exp", [joined]), b.op("abs", [tokens])])
 
 
+def _samples(*shape: int) -> Graph:
+    """Return images at places of grids, which are constant or computed in the run."""
+    b = Net(*shape)
+    axes = len(shape) - 2
+    y, grid = b.named(b.x), (shape[0], *(4, 3, 2)[:axes], axes)
+    places = b.op("tanh", [b.input("places", grid)])
+    results = []
+    for mode in ("linear", "nearest", "cubic"):
+        for border in ("zeros", "border", "reflection"):
+            attrs = {"mode": mode, "border": border, "align_corners": int(border == "border")}
+            results.append(b.op("grid_sample", [y, places], attrs))
+    fixed = b.constant(b.rng.uniform(-1.3, 1.3, grid).astype("f"))
+    results += [b.op("grid_sample", [image, fixed]) for image in (b.x, y)]
+    return b.build([*results, *(b.named(z) for z in results[::4])])
+
+
 INDEX_GRAPHS: dict[str, Callable[[], Graph]] = {
     "borders_1d": lambda: _borders(2, 24, 5),
     "borders_2d": lambda: _borders(2, 17, 4, 5),
@@ -160,6 +176,9 @@ INDEX_GRAPHS: dict[str, Callable[[], Graph]] = {
     "repeats_17": lambda: _repeats(17),
     "repeats_32": lambda: _repeats(32),
     "reversals": _reversals,
+    "samples_1d": lambda: _samples(3, 24, 7),
+    "samples_2d": lambda: _samples(2, 17, 5, 6),
+    "samples_3d": lambda: _samples(1, 16, 3, 4, 5),
     "transposed_repeats": _transposed_repeats,
     "windows_4": lambda: _windows(1, 8, 4, 5),
     "windows_5": lambda: _windows(2, 15, 5, 17),

@@ -22,7 +22,7 @@ BORDERS = ("zeros", "border", "reflection")
 _CUBIC = -0.75
 
 Tap = tuple[Array, Array]
-"""Indices along an axis, and the weights of what is there."""
+"""Indices along an axis, -1 where there is no pixel, and the weights of what is there."""
 
 
 def _infer_sample(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -80,9 +80,7 @@ def _resolved(node: Node, tap: Tap, extent: int) -> Tap:
         inside = (index >= 0) & (index < extent)
         # A place that is no number lies nowhere.
         whole = np.clip(np.nan_to_num(index, nan=-1.0), 0, extent - 1).astype(np.int64)
-    if border == "zeros":
-        weight = np.where(inside, weight, 0)
-    return whole, weight
+    return (np.where(inside, whole, -1) if border == "zeros" else whole), weight
 
 
 def _axis_taps(node: Node, grid: Array, extent: int) -> list[Tap]:
@@ -115,13 +113,16 @@ def _evaluate_sample(node: Node, operands: Operands) -> tuple[Array, ...]:
     exact = node.str_attr("mode", "linear") == "nearest"
     total = np.zeros((*x.shape[:2], prod(points)), x.dtype if exact else np.float64)
     for taps in product(*axes):
-        index = np.ravel_multi_index([tap[0] for tap in taps], dims)
-        weight = np.prod([tap[1] for tap in taps], axis=0)
+        is_outside = np.any([tap[0] < 0 for tap in taps], axis=0)
+        index = np.ravel_multi_index([np.maximum(tap[0], 0) for tap in taps], dims)
         read = np.take_along_axis(flat, index[:, None], 2)
         if exact:
-            total = np.where(weight[:, None] != 0, read, total)
+            total = np.where(is_outside[:, None], total, read)
         else:
-            total += read * weight[:, None].astype(np.float64)
+            weight = np.prod([tap[1] for tap in taps], axis=0)
+            with np.errstate(invalid="ignore"):
+                part = read * weight[:, None].astype(np.float64)
+                total += np.where(is_outside[:, None], 0, part)
     return (total.astype(x.dtype).reshape(*x.shape[:2], *points),)
 
 
@@ -160,7 +161,7 @@ register(
     (2, 2),
     _infer_sample,
     _evaluate_sample,
-    "interrupt",
+    "anchor",
     attributes={"mode": "text", "border": "text", "align_corners": "flag"},
 )
 register(

@@ -457,6 +457,13 @@ def _gather_rows(s: KernelArguments) -> _core.GatherRows:
     return s.core.GatherRows(s.memory("src"), s.memory("dst"), threads=s.threads)
 
 
+def _grid_sample(s: KernelArguments) -> _core.GridSample:
+    return s.core.GridSample(
+        s.text("mode"), s.text("border"), bool(s.integer("align_corners")),
+        s.memory("src"), s.memory("grid"), s.memory("dst"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _scatter_rows(s: KernelArguments) -> _core.ScatterRows:
     return s.core.ScatterRows(
         s.text("reduction"), s.memory("src"), s.memory("dst"), threads=s.threads
@@ -495,6 +502,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "fused_batch_norm": _fused_batch_norm,
     "fused_batch_norm_gradient": _fused_batch_norm_gradient,
     "gather_rows": _gather_rows,
+    "grid_sample": _grid_sample,
     "lookup": _lookup,
     "narrow_groups": _depthwise,
     "normalization": _normalization,
@@ -536,6 +544,7 @@ _ROLES = {
     "out_variance": "ARG_VARIANCE",
     "out_scale": "ARG_DIFF_SCALE",
     "out_shift": "ARG_DIFF_SHIFT",
+    "grid": "ARG_WEIGHTS",
     "table": "ARG_WEIGHTS",
     "state": "ARG_SRC_1",
     "cell": "ARG_SRC_2",

@@ -383,6 +383,20 @@ def test_scalars_and_odd_ranks():
     check(lambda x: (x + 1).permute(0, 2, 4, 1, 3, 5) * 2, rand(2, 3, 2, 3, 2, 3))
 
 
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images_at_places_of_grids(mode, border, align_corners):
+    options = {"mode": mode, "padding_mode": border, "align_corners": align_corners}
+    images = rand(*IMAGE), 2 * torch.tanh(rand(2, 5, 4, 2))
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        x = images[0].contiguous(memory_format=memory_format)
+        check(lambda x, grid: F.grid_sample(x, grid, **options), x, images[1])
+    if mode != "bicubic":
+        volumes = rand(2, 3, 4, 5, 6), 2 * torch.tanh(rand(2, 3, 5, 4, 3))
+        check(lambda x, grid: F.grid_sample(x, grid, **options), *volumes)
+
+
 def test_outputs_that_repeat_or_skip_elements_have_their_strides():
     check(lambda x: F.relu(x).expand(4, 3, 5), rand(3, 1))
     check(lambda x: (x + 1)[:, ::2], rand(4, 8))

@@ -1,4 +1,4 @@
-"""Resizing of images: nearest neighbors, linear and cubic interpolation."""
+"""Images at other places, by nearest neighbors, linear and cubic interpolation: resizes and grids."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
 from stridewise.graph import Attr
+from stridewise.ops.grid_sample import BORDERS, GRID_MODES
 from stridewise.ops.interpolation import Interpolation
 
 __all__ = ["HANDLERS", "RESIZES"]
@@ -125,6 +126,14 @@ _floor = _nearest("asymmetric", "floor", "upsample_nearest1d")
 _exact = _nearest("half_pixel", "round_prefer_ceil", "_upsample_nearest_exact1d")
 
 
+def _sampled(
+    r: Reader, x: Operand, grid: Operand, mode: int, border: int, align_corners: bool
+) -> Traced:
+    """Return images at the places of a grid; PyTorch numbers modes and borders in this order."""
+    attrs = {"mode": GRID_MODES[mode], "border": BORDERS[border]}
+    return r.emit("grid_sample", [x, grid], **attrs, align_corners=int(align_corners))
+
+
 def _with_factors(handler: Handler) -> Handler:
     """Return the handler of the form that has factors in a list, or a size."""
 
@@ -156,6 +165,8 @@ _SIZED = {
 }
 
 HANDLERS: dict[str, Handler] = {
+    "aten.grid_sampler_2d.default": _sampled,
+    "aten.grid_sampler_3d.default": _sampled,
     **_SIZED,
     **{
         name.replace(".default", ".vec"): _with_factors(handler) for name, handler in _SIZED.items()

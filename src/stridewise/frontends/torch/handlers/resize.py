@@ -1,4 +1,4 @@
-"""Images at other places, by nearest neighbors, linear and cubic interpolation: resizes and grids."""
+"""Images at other places, by nearest, linear and cubic interpolation: resizes and grids."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from stridewise.graph import Graph
 
 from .net import Net
@@ -164,6 +166,24 @@ def _samples(*shape: int) -> Graph:
     return b.build([*results, *(b.named(z) for z in results[::4])])
 
 
+def _unfolded(channels: int, kernel: int) -> Graph:
+    """Return windows that overlap, gathered along both axes as the exporter writes `F.unfold`."""
+    b = Net(2, channels, 6, 7)
+    y = b.named(b.x)
+    results = []
+    for image, stride in ((y, 1), (b.x, 2)):
+        z = image
+        sizes = [(extent - kernel) // stride + 1 for extent in (6, 7)]
+        for axis, size in ((2, sizes[0]), (4, sizes[1])):
+            first = np.array(range(kernel))[:, None]
+            places = b.constant(first + stride * np.array(range(size)), "places")
+            z = b.op("gather", [z, places], {"axis": axis})
+        turned = b.op("transpose", [z], {"perm": (0, 1, 2, 4, 3, 5)})
+        shape = (2, channels * kernel**2, sizes[0] * sizes[1])
+        results.append(b.op("reshape", [turned], {"shape": shape}))
+    return b.build(results)
+
+
 INDEX_GRAPHS: dict[str, Callable[[], Graph]] = {
     "borders_1d": lambda: _borders(2, 24, 5),
     "borders_2d": lambda: _borders(2, 17, 4, 5),
@@ -180,6 +200,8 @@ INDEX_GRAPHS: dict[str, Callable[[], Graph]] = {
     "samples_2d": lambda: _samples(2, 17, 5, 6),
     "samples_3d": lambda: _samples(1, 16, 3, 4, 5),
     "transposed_repeats": _transposed_repeats,
+    "unfolded_3": lambda: _unfolded(5, 3),
+    "unfolded_2": lambda: _unfolded(16, 2),
     "windows_4": lambda: _windows(1, 8, 4, 5),
     "windows_5": lambda: _windows(2, 15, 5, 17),
 }

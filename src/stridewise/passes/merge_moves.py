@@ -1,7 +1,9 @@
-"""Merge reshapes, transposes, slices and concats that only feed each other into one operator.
+"""Merge moves that only feed each other into one operator.
 
-Windows are shifted by slices and concats along two axes, and cut by a reshape and a transpose. Each
-of these copies may copy all elements. All together copy each element once.
+Moves are reshapes, transposes, slices, concats, and gathers by known indices. Windows are shifted
+by slices and concats along two axes, and cut by a reshape and a transpose; windows that overlap are
+gathered along two axes (``F.unfold`` of PyTorch). Each of these copies may copy all elements. All
+together copy each element once.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from stridewise.ops.slice import slice_bounds
 
 __all__ = ["merge_moves"]
 
-_MOVES = frozenset({"concat", "reshape", "slice", "transpose"})
+_MOVES = frozenset({"concat", "gather", "reshape", "slice", "transpose"})
+_RENAMES = frozenset({"gather", "reshape"})
+"""Moves whose results have axes of other meanings."""
+
 _TURNS = frozenset({(0, 2, 1), (0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 3, 4, 1), (0, 4, 1, 2, 3)})
 """Transposes between data formats, which move nothing if their axes have names."""
 _FEWEST_COPIES = 2
 _MOST_BOXES = 32
-_MOST_ELEMENTS = 1 << 23
+_MOST_ELEMENTS = 1 << 24
 _APART = 1 << 40
 """The distance between the elements of different operands, more than any stride."""
 
@@ -77,19 +82,9 @@ def _boxes(index: Array) -> list[Box] | None:
     return found
 
 
-def _is_nested(box: Box) -> bool:
-    """Return whether a box is part of a tensor with its strides: kernels take no others."""
-    walk = sorted(
-        (stride, extent)
-        for stride, extent in zip(box.strides, box.extents, strict=True)
-        if extent > 1
-    )
-    reach = 1
-    for stride, extent in walk:
-        if stride < reach:
-            return False
-        reach = stride * extent
-    return True
+def _moved(node: Node) -> tuple[str, ...]:
+    """Return the operands that a move copies elements of; a gather has indices, too."""
+    return node.inputs[:1] if node.op == "gather" else node.inputs
 
 
 class _Merger:
@@ -104,15 +99,20 @@ class _Merger:
         if node.op == "transpose" and node.ints_attr("perm") in _TURNS:
             return False
         shapes = [self.rewriter.value(name).shape for name in (*node.inputs, *node.outputs)]
-        variable = all(self.rewriter.known(name) is None for name in node.inputs)
-        return variable and all(0 < prod(shape) <= _MOST_ELEMENTS for shape in shapes)
+        variable = all(self.rewriter.known(name) is None for name in _moved(node))
+        fixed = all(self.rewriter.known(name) is not None for name in node.inputs[1:])
+        return (
+            variable
+            and (fixed or node.op != "gather")
+            and all(0 < prod(shape) <= _MOST_ELEMENTS for shape in shapes)
+        )
 
     def tree(self, root: Node) -> dict[str, Node]:
         """Return the moves that end in one, by their results, and that alone read each other."""
         found = {root.outputs[0]: root}
         pending = [root]
         while pending:
-            for name in pending.pop().inputs:
+            for name in _moved(pending.pop()):
                 node = self.rewriter.producer(name)
                 inside = all(reader.outputs[0] in found for reader in self.rewriter.readers(name))
                 if node is None or name in found or not inside or self.rewriter.is_output(name):
@@ -130,6 +130,8 @@ class _Merger:
         if node.op == "transpose":
             moved = [axis for axis in node.ints_attr("perm") if shape[axis] > 1]
             return moved != sorted(moved)
+        if node.op == "gather":
+            return True
         if node.op == "concat":
             return any(extent > 1 for extent in shape[: node.int_attr("axis")])
         _, lengths, steps = slice_bounds(node, shape)
@@ -153,7 +155,9 @@ class _Merger:
             known[name] = number * _APART + np.arange(prod(shape)).reshape(shape)
         order = [node for node in self.rewriter.nodes() if node.outputs[0] in tree]
         for node in order:
-            known[node.outputs[0]] = evaluate(node, [known[name] for name in node.inputs])[0]
+            indices = [self.rewriter.constant(name) for name in node.inputs[len(_moved(node)) :]]
+            operands = [*(known[name] for name in _moved(node)), *indices]
+            known[node.outputs[0]] = evaluate(node, operands)[0]
         return known[root.outputs[0]]
 
     def visit(self, node: Node) -> None:
@@ -169,15 +173,15 @@ class _Merger:
         if sum(map(self.copies, tree.values())) < _FEWEST_COPIES:
             return
         leaves = list(
-            dict.fromkeys(n for item in tree.values() for n in item.inputs if n not in tree)
+            dict.fromkeys(n for item in tree.values() for n in _moved(item) if n not in tree)
         )
         named = any(map(self.is_feature_map, (*leaves, node.outputs[0])))
-        if named and all(item.op != "reshape" for item in tree.values()):
+        if named and not any(item.op in _RENAMES for item in tree.values()):
             reason = "its axes have names, so other formats than the row-major one may be cheaper"
             self.refusals.append(Refusal("merge_moves", node.name, reason))
             return
         boxes = _boxes(self.index(tree, node, leaves))
-        if boxes is None or not all(map(_is_nested, boxes)):
+        if boxes is None:
             reason = f"its {len(tree)} moves are more than {_MOST_BOXES} strided copies"
             self.refusals.append(Refusal("merge_moves", node.name, reason))
             return

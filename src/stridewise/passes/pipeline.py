@@ -181,7 +181,7 @@ _FOLDED = (
     ),
     Pass(
         "merge_moves",
-        "merges reshapes, transposes, slices and concats into one copy of each element",
+        "merges reshapes, transposes, slices, concats and gathers into one copy of each element",
         merge_moves,
     ),
 )

@@ -36,7 +36,7 @@ _APART = 1 << 40
 
 def _is_affine(index: Array, strides: list[int]) -> Array:
     """Return which elements of an index are what strides from the first one give."""
-    found: Array = np.full(index.shape, index[(0,) * index.ndim])
+    found: Array = index[(slice(1),) * index.ndim]
     for axis, stride in enumerate(strides):
         steps: Array = stride * np.array(range(index.shape[axis]))
         found = found + steps.reshape([-1 if at == axis else 1 for at in range(index.ndim)])
@@ -55,11 +55,12 @@ def _cut(index: Array) -> tuple[int, int] | list[int]:
         bent = np.flatnonzero(steps != strides[-1])
         if len(bent):
             return axis, int(bent[0]) + 1
-    wrong = np.argwhere(~_is_affine(index, strides))
-    if not len(wrong):
+    is_affine = _is_affine(index, strides)
+    if is_affine.all():
         return strides
-    axis = int(np.flatnonzero(wrong[0])[-1])
-    return axis, int(wrong[0][axis])
+    wrong = np.unravel_index(np.argmin(is_affine), index.shape)
+    axis = int(np.flatnonzero(wrong)[-1])
+    return axis, int(wrong[axis])
 
 
 def _boxes(index: Array) -> list[Box] | None:

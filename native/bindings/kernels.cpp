@@ -22,6 +22,7 @@
 #include "executor/measure.hpp"
 #include "grid/grid_sample.hpp"
 #include "indexed/indexed.hpp"
+#include "indexed/positions.hpp"
 #include "isa/choice.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
@@ -434,6 +435,9 @@ void bind_kernels(nb::module_ &m) {
     nb::class_<GatherRows, Kernel>(m, "GatherRows", nb::is_final())
         .def(nb::init<const MemoryDesc &, const MemoryDesc &, int>(), "src"_a, "dst"_a,
              nb::kw_only(), "threads"_a);
+    nb::class_<Positions, Kernel>(m, "Positions", nb::is_final())
+        .def(nb::init<const std::string &, bool, const MemoryDesc &, const MemoryDesc &, int>(),
+             "what"_a, "is_last"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a);
     nb::class_<ScatterRows, Kernel>(m, "ScatterRows", nb::is_final())
         .def(nb::init<const std::string &, const MemoryDesc &, const MemoryDesc &, int>(),
              "reduction"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a);

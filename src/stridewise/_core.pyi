@@ -597,6 +597,17 @@ class GatherRows(Kernel):
     def __init__(self, src: MemoryDesc, dst: MemoryDesc, *, threads: int) -> None: ...
 
 @final
+class Positions(Kernel):
+    """Positions of extremes of ``src`` [outer, rows, inner]; ``dst`` is s32 [outer, inner, 2].
+
+    ``what`` is ``arg_max`` or ``arg_min``.
+    """
+
+    def __init__(
+        self, what: str, is_last: bool, src: MemoryDesc, dst: MemoryDesc, *, threads: int
+    ) -> None: ...
+
+@final
 class ScatterRows(Kernel):
     """Writes rows of ``src`` [count, inner] to the rows of ``dst`` that ARG_WEIGHTS names.
 

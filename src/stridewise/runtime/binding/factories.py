@@ -464,6 +464,12 @@ def _grid_sample(s: KernelArguments) -> _core.GridSample:
     )  # fmt: skip
 
 
+def _positions(s: KernelArguments) -> _core.Positions:
+    return s.core.Positions(
+        s.text("what"), bool(s.integer("last")), s.memory("src"), s.memory("dst"), threads=s.threads
+    )
+
+
 def _scatter_rows(s: KernelArguments) -> _core.ScatterRows:
     return s.core.ScatterRows(
         s.text("reduction"), s.memory("src"), s.memory("dst"), threads=s.threads
@@ -511,6 +517,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,
     "pooling_places": _pooling_places,
+    "positions": _positions,
     "rearrange": _rearrange,
     "recurrent": _recurrent,
     "reduction": _reduction,

@@ -79,6 +79,9 @@ def _format(axes: tuple[str, ...], channels_last: bool, block: int) -> Format:
     return Format(axes, (*order, *blocks))
 
 
+_OF_INTEGERS = frozenset({"arg_max", "arg_min"})
+"""Operators with integers among their tensors, whose kernels check the types themselves."""
+
 _MOST_AXES = 12
 """The most that oneDNN takes."""
 
@@ -171,14 +174,16 @@ class LibraryTarget:
         Around values that no kernel takes, only views are left.
         """
         odd, foreign = self._unfit(context)
-        if odd or foreign:
+        checks_types = context.node.op in _OF_INTEGERS
+        if odd or (foreign and not checks_types):
             yield Refusal(self.name, context.node.name, (odd or foreign)[0])
         if odd:
             return
         if self.has_int8 and context.node.op in ("dequantize", "quantize"):
             yield from boundary(context)
         if foreign or context.node.op == "cast":
-            yield from self._as_accurate(context, kernel_options(context), only_views=bool(foreign))
+            only_views = bool(foreign) and not checks_types
+            yield from self._as_accurate(context, kernel_options(context), only_views=only_views)
             if self.precision == "bfloat16" and not foreign:
                 yield from views_in_bfloat16(context)
             return

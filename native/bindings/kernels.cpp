@@ -433,8 +433,8 @@ void bind_kernels(nb::module_ &m) {
              "mode"_a, "border"_a, "aligns_corners"_a, "src"_a, "grid"_a, "dst"_a, nb::kw_only(),
              "threads"_a);
     nb::class_<GatherRows, Kernel>(m, "GatherRows", nb::is_final())
-        .def(nb::init<const MemoryDesc &, const MemoryDesc &, int>(), "src"_a, "dst"_a,
-             nb::kw_only(), "threads"_a);
+        .def(nb::init<const MemoryDesc &, const MemoryDesc &, int, int>(), "src"_a, "dst"_a,
+             nb::kw_only(), "words"_a = 1, "threads"_a);
     nb::class_<Positions, Kernel>(m, "Positions", nb::is_final())
         .def(nb::init<const std::string &, bool, const MemoryDesc &, const MemoryDesc &, int>(),
              "what"_a, "is_last"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a);

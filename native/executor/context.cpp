@@ -5,6 +5,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <stdexcept>
+#include <string>
 
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
@@ -191,7 +193,11 @@ void Context::execute(std::size_t index) {
         is_astray(*primitive) ? execute_aside(index, *primitive)
                               : execute_primitive(index, *primitive);
     } else if (auto *kernel = std::get_if<BoundKernel>(&step)) {
-        execute_kernel(*kernel);
+        try {
+            execute_kernel(*kernel);
+        } catch (const std::out_of_range &error) {
+            throw std::runtime_error("step " + std::to_string(index) + ": " + error.what());
+        }
     } else if (const auto *copy = std::get_if<BoundCopy>(&step)) {
         // Empty arrays may have no address, and memcpy wants one.
         if (copy->nbytes == 0) return;

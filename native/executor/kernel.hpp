@@ -25,7 +25,8 @@ class Kernel {
     // Those of args() that an execution writes.
     virtual std::vector<int> written() const { return {DNNL_ARG_DST}; }
     virtual MemoryDesc arg_desc(int arg) const = 0;
-    // `data` holds one address for each of args(), in their order.
+    // `data` holds one address for each of args(), in their order. Throws std::out_of_range, in the
+    // form "expected ..., found ...", for values that the kernel cannot take.
     virtual void execute(const std::vector<void *> &data, void *scratchpad) const = 0;
 
   protected:

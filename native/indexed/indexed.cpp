@@ -31,23 +31,24 @@ std::int64_t element_nbytes(const MemoryDesc &desc) {
 }
 
 // Returns the address of the table. Nothing is read or written before all numbers are checked.
-const std::int32_t *checked(const void *table, std::int64_t count, std::int64_t rows) {
-    const auto *numbers = static_cast<const std::int32_t *>(table);
-    std::int32_t least = 0, most = 0;
+template <typename Index>
+const Index *checked(const void *table, std::int64_t count, std::int64_t rows) {
+    const auto *numbers = static_cast<const Index *>(table);
+    Index least = 0, most = 0;
     for (std::int64_t k = 0; k < count; ++k) {
         least = std::min(least, numbers[k]);
         most = std::max(most, numbers[k]);
     }
     if (least < -rows || most >= rows) {
-        throw std::runtime_error("expected indices from " + std::to_string(-rows) + " to " +
-                                 std::to_string(rows - 1) + ", found " +
-                                 std::to_string(most >= rows ? most : least));
+        throw std::out_of_range("expected indices from " + std::to_string(-rows) + " to " +
+                                std::to_string(rows - 1) + ", found " +
+                                std::to_string(most >= rows ? most : least));
     }
     return numbers;
 }
 
-template <typename Word>
-void gather_words(const std::int32_t *table, const char *from, char *to, std::int64_t begin,
+template <typename Word, typename Index>
+void gather_words(const Index *table, const char *from, char *to, std::int64_t begin,
                   std::int64_t end, std::int64_t rows) {
     const auto *source = reinterpret_cast<const Word *>(from);
     auto *result = reinterpret_cast<Word *>(to);
@@ -57,16 +58,20 @@ void gather_words(const std::int32_t *table, const char *from, char *to, std::in
     }
 }
 
-void gather_rows(const std::int32_t *table, const char *from, char *to, std::int64_t begin,
+template <typename Index>
+void gather_rows(const Index *table, const char *from, char *to, std::int64_t begin,
                  std::int64_t end, std::int64_t rows, std::int64_t nbytes) {
     if (nbytes == 4) return gather_words<std::uint32_t>(table, from, to, begin, end, rows);
     if (nbytes == 2) return gather_words<std::uint16_t>(table, from, to, begin, end, rows);
     if (nbytes == 1) return gather_words<std::uint8_t>(table, from, to, begin, end, rows);
+    const auto row_of = [&](std::int64_t k) {
+        return table[k] < 0 ? table[k] + rows : std::int64_t{table[k]};
+    };
     for (std::int64_t k = begin; k < end;) {
         // Neighbors in the source are copied together.
-        const std::int64_t row = table[k] < 0 ? table[k] + rows : table[k];
+        const std::int64_t row = row_of(k);
         std::int64_t next = k + 1;
-        while (next < end && table[next] == table[k] + (next - k)) ++next;
+        while (next < end && row_of(next) == row + (next - k)) ++next;
         std::memcpy(to + k * nbytes, from + row * nbytes,
                     static_cast<std::size_t>((next - k) * nbytes));
         k = next;
@@ -94,11 +99,13 @@ void lower_row(float *to, const float *from, std::int64_t count) {
 
 }  // namespace
 
-GatherRows::GatherRows(const MemoryDesc &src, const MemoryDesc &dst, int threads)
+GatherRows::GatherRows(const MemoryDesc &src, const MemoryDesc &dst, int words, int threads)
     : Kernel(threads, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}),
       src_(src),
       dst_(dst),
-      table_({1}, "s32", "a") {
+      table_({1}, "s32", "a"),
+      is_wide_(words == 2) {
+    require(words == 1 || words == 2, "gather: expected numbers of one or two words");
     check_dense("gather", src, dst, 3);
     require(src.dims()[0] == dst.dims()[0],
             "gather: expected as many outer parts, got " + src.repr() + " and " + dst.repr());
@@ -106,7 +113,7 @@ GatherRows::GatherRows(const MemoryDesc &src, const MemoryDesc &dst, int threads
     rows_ = src.dims()[1];
     count_ = dst.dims()[1];
     row_nbytes_ = src.dims()[2] * element_nbytes(src);
-    table_ = MemoryDesc({count_}, "s32", "a");
+    table_ = MemoryDesc({words * count_}, "s32", "a");
 }
 
 MemoryDesc GatherRows::arg_desc(int arg) const {
@@ -117,8 +124,13 @@ MemoryDesc GatherRows::arg_desc(int arg) const {
 }
 
 void GatherRows::execute(const std::vector<void *> &data, void *) const {
+    is_wide_ ? gather<std::int64_t>(data) : gather<std::int32_t>(data);
+}
+
+template <typename Index>
+void GatherRows::gather(const std::vector<void *> &data) const {
     const auto *from = static_cast<const char *>(data[0]);
-    const std::int32_t *table = checked(data[1], count_, rows_);
+    const Index *table = checked<Index>(data[1], count_, rows_);
     auto *to = static_cast<char *>(data[2]);
     const std::int64_t total = outer_ * count_;
     // Parts end with cache lines of the result, so that no two threads write to one.
@@ -168,7 +180,7 @@ MemoryDesc ScatterRows::arg_desc(int arg) const {
 
 void ScatterRows::execute(const std::vector<void *> &data, void *) const {
     const auto *from = static_cast<const char *>(data[0]);
-    const std::int32_t *table = checked(data[1], count_, rows_);
+    const auto *table = checked<std::int32_t>(data[1], count_, rows_);
     auto *to = static_cast<char *>(data[2]);
     const std::int64_t values = row_nbytes_ / static_cast<std::int64_t>(sizeof(float));
     // Each thread writes its own rows, so that the order of updates of a row is that of the table.

@@ -13,18 +13,22 @@ namespace stridewise {
 class GatherRows : public Kernel {
   public:
     // The source is [outer, rows, inner], the result [outer, count, inner]; both are dense and of
-    // one element type. The table is DNNL_ARG_WEIGHTS: `count` numbers of s32, negative ones
-    // counted from the end.
-    GatherRows(const MemoryDesc &src, const MemoryDesc &dst, int threads);
+    // one element type. The table is DNNL_ARG_WEIGHTS: `count` numbers, negative ones counted from
+    // the end, of one s32 each, or of two, the low half first (64-bit integers).
+    GatherRows(const MemoryDesc &src, const MemoryDesc &dst, int words, int threads);
 
     std::string impl() const override { return "gather:portable"; }
     MemoryDesc arg_desc(int arg) const override;
-    // Throws std::runtime_error if the table has a number beyond the rows.
+    // Throws std::out_of_range if the table has a number beyond the rows.
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
   private:
+    template <typename Index>
+    void gather(const std::vector<void *> &data) const;
+
     MemoryDesc src_, dst_, table_;
     std::int64_t outer_, rows_, count_, row_nbytes_;
+    bool is_wide_;
 };
 
 // Row `table[k]` of the result becomes, or is combined with, row `k` of the source, in the order of

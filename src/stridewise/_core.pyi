@@ -592,9 +592,14 @@ class GridSample(Kernel):
 
 @final
 class GatherRows(Kernel):
-    """Rows of ``src`` [outer, rows, inner] by the table ARG_WEIGHTS; ``dst`` has as many rows."""
+    """Rows of ``src`` [outer, rows, inner] by the table ARG_WEIGHTS; ``dst`` has as many rows.
 
-    def __init__(self, src: MemoryDesc, dst: MemoryDesc, *, threads: int) -> None: ...
+    The table has ``words`` of s32 for each row: 1, or 2 for 64-bit numbers.
+    """
+
+    def __init__(
+        self, src: MemoryDesc, dst: MemoryDesc, *, words: int = 1, threads: int
+    ) -> None: ...
 
 @final
 class Positions(Kernel):

@@ -111,6 +111,38 @@ def test_indices_outside_of_an_axis_are_found_in_the_run():
             model.run(values)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("inner", [(), (5,)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_by_indices_of_the_run(dtype, inner, threads):
+    rng = np.random.default_rng(0)
+    b = GraphBuilder("words")
+    table, x = rng.standard_normal((9, *inner)).astype("f"), b.input("x", (3, 7, *inner))
+    words, places = b.input("words", (4, 3), dtype), b.input("places", (600,), dtype)
+    known = b.op("gather", [b.constant(table), words], {"axis": 0})
+    computed = b.op("gather", [x, places], {"axis": 1}, name="computed")
+    graph = b.build([b.op("relu", [known]), b.op("relu", [computed])])
+    model = sw.compile(graph, tune="model", threads=threads)
+    steps = [step for step in model.program.steps if isinstance(step, KernelStep)]
+    assert [step.spec.kind for step in steps].count("gather_rows") == 2
+    values = {
+        "x": rng.standard_normal((3, 7, *inner)).astype("f"),
+        "words": rng.integers(-9, 9, (4, 3)).astype(dtype),
+        "places": rng.integers(-7, 7, 600).astype(dtype),
+    }
+    expected = run_reference(graph, values)
+    for name, found in model.run(values).items():
+        np.testing.assert_array_equal(found, expected[name])
+    for outside in (7, -8, *([1 << 32, -(1 << 40)] if dtype == "int64" else [])):
+        wrong = values["places"].copy()
+        wrong[417] = outside
+        message = f"node 'computed': expected indices from -7 to 6, found {outside}; check"
+        with pytest.raises(ExecutionError, match=message):
+            model.run({**values, "places": wrong})
+    for name, found in model.run(values).items():
+        np.testing.assert_array_equal(found, expected[name])
+
+
 def test_kernels_check_tables_and_arguments():
     core = load_core()
 

@@ -454,7 +454,11 @@ def _lookup(s: KernelArguments) -> _core.Lookup:
 
 
 def _gather_rows(s: KernelArguments) -> _core.GatherRows:
-    return s.core.GatherRows(s.memory("src"), s.memory("dst"), threads=s.threads)
+    table, result = s.spec.memory("table"), s.spec.memory("dst")
+    assert table is not None  # every spec of this kind has both
+    assert result is not None
+    words = table.dims[0] // result.dims[1]
+    return s.core.GatherRows(s.memory("src"), s.memory("dst"), words=words, threads=s.threads)
 
 
 def _grid_sample(s: KernelArguments) -> _core.GridSample:

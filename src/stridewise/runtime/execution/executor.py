@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["CallSignature", "CompiledModel", "DeferredPlan"]
 
 Array = NDArray[Any]
+
+_REFUSAL = re.compile(r"step (\d+): expected (.*), found (.*)")
+"""What the core says where a kernel cannot take the values of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +436,15 @@ class CompiledModel(Model):
 
     def _failed(self, error: Exception) -> ExecutionError:
         where = f"model {self.call_signature.graph.name!r}"
+        refusal = _REFUSAL.fullmatch(str(error))
+        if refusal is not None:
+            step = self.program.steps[int(refusal[1])]
+            node = step.node if isinstance(step, KernelStep) else ""
+            fix = "check the values that the model is given or computes"
+            expected, found = refusal[2], refusal[3]
+            return ExecutionError.at(
+                f"{where}, node {node!r}", expected=expected, found=found, fix=fix
+            )
         return ExecutionError.at(where, expected="a run", found=str(error))
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:

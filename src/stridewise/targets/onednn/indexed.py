@@ -1,6 +1,7 @@
-"""Kernels that copy rows by a table of their numbers: reading and writing by known indices.
+"""Kernels that copy rows by a table of their numbers: reading and writing by indices.
 
-The pass ``place_indices`` brings indices to this form. The core checks them before it copies.
+The pass ``place_indices`` brings known indices to this form. Those of a run, such as the words of
+an embedding, are read as they are. The core checks them before it copies.
 """
 
 from __future__ import annotations
@@ -27,17 +28,25 @@ from stridewise.targets.walks import copy_call
 
 __all__ = ["FAMILY"]
 
-_TABLE = "int32"
+_WORDS = {"int32": 1, "int64": 2}
+"""Words of 32 bits of an index; the library has no wider integers."""
 
 
-def _unfit(context: KernelContext, tensors: tuple[str, ...]) -> Refusal | None:
-    """Return why no kernel takes a node; its input 1 has the indices."""
+def _unfit(
+    context: KernelContext, tensors: tuple[str, ...], *, takes_any: bool = False
+) -> Refusal | None:
+    """Return why no kernel takes a node; its input 1 has the indices.
+
+    Kernels that take any indices also read those that are computed in the run.
+    """
     node = context.node
     indices = context.value(node.inputs[1])
-    if not context.is_constant(indices.name):
+    is_constant = context.is_constant(indices.name)
+    if not takes_any and not is_constant:
         return refused(node, "the indices are computed in the run")
-    if indices.dtype.name != _TABLE:
-        return refused(node, f"the indices are {indices.dtype}; kernels take {_TABLE}")
+    known = ("int32",) if is_constant else tuple(_WORDS)
+    if indices.dtype.name not in known:
+        return refused(node, f"the indices are {indices.dtype}; kernels take {' and '.join(known)}")
     if any(context.value(name).dtype.name != "float32" for name in tensors):
         return other_than_float32(context)
     if not all(prod(context.value(name).shape) for name in (*tensors, indices.name)):
@@ -46,28 +55,30 @@ def _unfit(context: KernelContext, tensors: tuple[str, ...]) -> Refusal | None:
 
 
 def _table(context: KernelContext) -> tuple[tuple[str, MemorySpec], Arg]:
-    count = prod(context.value(context.node.inputs[1]).shape)
-    return ("table", MemorySpec((count,), "a", dtype="s32")), Arg(
-        "table", input_of(1), reshape=(count,)
-    )
+    indices = context.value(context.node.inputs[1])
+    count = prod(indices.shape)
+    memory = MemorySpec((count * _WORDS[indices.dtype.name],), "a", dtype="s32")
+    is_constant = context.is_constant(indices.name)
+    return ("table", memory), Arg("table", input_of(1), reshape=(count,) if is_constant else None)
 
 
 def _gather(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    refusal = _unfit(context, (x.name, y.name))
+    x, indices, y = (context.value(name) for name in (*node.inputs, *node.outputs))
+    refusal = _unfit(context, (x.name, y.name), takes_any=True)
     if refusal is not None:
         yield refusal
         return
     axis = node.int_attr("axis", 0)
     memory, table = _table(context)
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-    rows, count = x.shape[axis], memory[1].dims[0]
+    rows, count = x.shape[axis], prod(indices.shape)
     source, result = plain_memory((outer, rows, inner)), plain_memory((outer, count, inner))
     spec = KernelSpec("gather_rows", (("src", source), memory, ("dst", result)))
     args = (Arg("src", input_of(0)), table, Arg("dst", output_of()))
+    places = None if context.is_constant(indices.name) else user_format(indices)
     yield KernelOption(
-        "rows by index", (user_format(x), None), (user_format(y),), (Call(spec, args),)
+        "rows by index", (user_format(x), places), (user_format(y),), (Call(spec, args),)
     )
 
 

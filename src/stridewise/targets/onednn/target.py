@@ -79,7 +79,7 @@ def _format(axes: tuple[str, ...], channels_last: bool, block: int) -> Format:
     return Format(axes, (*order, *blocks))
 
 
-_OF_INTEGERS = frozenset({"arg_max", "arg_min"})
+_OF_INTEGERS = frozenset({"arg_max", "arg_min", "gather"})
 """Operators with integers among their tensors, whose kernels check the types themselves."""
 
 _MOST_AXES = 12

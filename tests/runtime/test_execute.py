@@ -96,8 +96,8 @@ def test_unsimplified_graphs_give_the_same(case, kind):
 
 def test_every_operator_with_kernels_is_executed():
     executed = {node.op for make in CASES.values() for node in make().nodes}
-    # Dropout draws in steps of training only: see tests/training/test_dropout.py. Kernels of indices
-    # are compared in tests/runtime/test_place_indices.py, those of positions in test_positions.py.
+    # Other files compare these kernels: tests/training/test_dropout.py (dropout draws in steps of
+    # training only), test_place_indices.py and test_positions.py.
     elsewhere = {"arg_max", "arg_min", "dropout", "gather", "scatter_nd"}
     assert (executed & OPS.keys()) | elsewhere >= OFFERS.keys()
 

@@ -143,6 +143,18 @@ def test_rows_by_indices_of_the_run(dtype, inner, threads):
         np.testing.assert_array_equal(found, expected[name])
 
 
+def test_known_indices_beyond_an_axis_are_an_error_of_the_run_among_other_moves():
+    b = GraphBuilder("windows")
+    y = b.input("x", (2, 4, 6, 5))
+    for axis in (2, 4):
+        places = b.constant(np.array([[0, 1], [2, 9]]))
+        y = b.op("gather", [y, places], {"axis": axis}, name=f"axis {axis}")
+    graph = b.build([b.op("transpose", [y], {"perm": (0, 1, 2, 4, 3, 5)})])
+    model = sw.compile(graph, tune="model")
+    with pytest.raises(ExecutionError, match="indices from -6 to 5, found 9"):
+        model(np.zeros((2, 4, 6, 5), np.float32))
+
+
 def test_kernels_check_tables_and_arguments():
     core = load_core()
 

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from stridewise.errors import ExecutionError
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter
@@ -101,12 +102,9 @@ class _Merger:
             return False
         shapes = [self.rewriter.value(name).shape for name in (*node.inputs, *node.outputs)]
         variable = all(self.rewriter.known(name) is None for name in _moved(node))
-        fixed = all(self.rewriter.known(name) is not None for name in node.inputs[1:])
-        return (
-            variable
-            and (fixed or node.op != "gather")
-            and all(0 < prod(shape) <= _MOST_ELEMENTS for shape in shapes)
-        )
+        others = node.inputs[len(_moved(node)) :]
+        fixed = all(self.rewriter.known(name) is not None for name in others)
+        return variable and fixed and all(0 < prod(shape) <= _MOST_ELEMENTS for shape in shapes)
 
     def tree(self, root: Node) -> dict[str, Node]:
         """Return the moves that end in one, by their results, and that alone read each other."""
@@ -181,7 +179,11 @@ class _Merger:
             reason = "its axes have names, so other formats than the row-major one may be cheaper"
             self.refusals.append(Refusal("merge_moves", node.name, reason))
             return
-        boxes = _boxes(self.index(tree, node, leaves))
+        try:
+            boxes = _boxes(self.index(tree, node, leaves))
+        except ExecutionError as error:  # indices beyond an axis: an error of the run
+            self.refusals.append(Refusal("merge_moves", node.name, str(error)))
+            return
         if boxes is None:
             reason = f"its {len(tree)} moves are more than {_MOST_BOXES} strided copies"
             self.refusals.append(Refusal("merge_moves", node.name, reason))

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "pointwise/kernels.hpp"
-#include "support/functions.hpp"
+#include "support/wide_functions.hpp"
 
 namespace stridewise {
 namespace {
@@ -15,6 +15,7 @@ struct Operators {
     using L = Lanes<N>;
     using V = typename L::V;
     using F = Functions<N>;
+    using W = WideFunctions<N>;
 
     static inline V truth(typename L::Mask mask) { return mask ? L::all(1.0F) : V{}; }
     static inline V clipped(V x, V low, V high) { return L::smaller(high, L::larger(low, x)); }
@@ -48,6 +49,7 @@ struct Operators {
     STRIDEWISE_OPERATOR(Maximum, (x > y ? x : (x != x ? x : y)));
     STRIDEWISE_OPERATOR(Minimum, (x < y ? x : (x != x ? x : y)));
     STRIDEWISE_OPERATOR(Rectified, (x < 0.0F ? x * y : x));
+    STRIDEWISE_OPERATOR(Power, W::power(x, y));
     STRIDEWISE_OPERATOR(Equal, truth(x == y));
     STRIDEWISE_OPERATOR(Greater, truth(x > y));
     STRIDEWISE_OPERATOR(GreaterEqual, truth(x >= y));
@@ -66,6 +68,8 @@ struct Operators {
     STRIDEWISE_OPERATOR(Sign, (x > 0.0F ? L::all(1.0F) : (x < 0.0F ? L::all(-1.0F) : x)));
     STRIDEWISE_OPERATOR(Exponential, F::exponential(x));
     STRIDEWISE_OPERATOR(Logarithm, F::logarithm(x));
+    STRIDEWISE_OPERATOR(Sine, W::sine(x));
+    STRIDEWISE_OPERATOR(Cosine, W::cosine(x));
     STRIDEWISE_OPERATOR(Tangent, F::tangent(x));
     STRIDEWISE_OPERATOR(Logistic, F::logistic(x));
     STRIDEWISE_OPERATOR(ErrorFunction, F::error_function(x));
@@ -122,16 +126,25 @@ void run_ceil(const PointwiseLoop &loop) {
     run_scalar(loop, [](float x) { return __builtin_ceilf(x); });
 }
 
+// x^alpha. The square root of a negative zero is one, and its power is not; that of negative
+// infinity is NaN, and its power is infinite.
+template <int N>
 void run_power(const PointwiseLoop &loop) {
+    constexpr float kInfinity = __builtin_inff();
+    const auto root = [](float x) {
+        return x == -kInfinity ? kInfinity : __builtin_sqrtf(x + 0.0F);
+    };
     const float exponent = loop.alpha;
     if (exponent == 2.0F) return run_scalar(loop, [](float x) { return x * x; });
+    if (exponent == 3.0F) return run_scalar(loop, [](float x) { return x * x * x; });
+    if (exponent == 4.0F) return run_scalar(loop, [](float x) { return (x * x) * (x * x); });
     if (exponent == -1.0F) return run_scalar(loop, [](float x) { return 1.0F / x; });
-    run_scalar(loop, [&](float x) { return __builtin_powf(x, exponent); });
-}
-
-void run_pow(const PointwiseLoop &loop) {
-    for (std::int64_t i = 0; i < loop.count; ++i) {
-        loop.result[i] = __builtin_powf(loop.a[i], loop.b[i]);
+    if (exponent == 0.5F) return run_scalar(loop, root);
+    if (exponent == -0.5F) return run_scalar(loop, [&](float x) { return 1.0F / root(x); });
+    using L = Lanes<N>;
+    for (std::int64_t i = 0; i < loop.count; i += N) {
+        const auto x = L::load(loop.a + i);
+        L::store(loop.result + i, WideFunctions<N>::power(x, L::all(exponent)));
     }
 }
 
@@ -144,6 +157,7 @@ const PointwiseKernel *find_pointwise(const char *name) {
         {"ceil", 1, run_ceil},
         {"celu", 1, O::template run<typename O::Celu, 1>},
         {"clip", 1, O::template run<typename O::Clip, 1>},
+        {"cos", 1, O::template run<typename O::Cosine, 1>},
         {"div", 2, O::template run<typename O::Divide, 2>},
         {"elu", 1, O::template run<typename O::Elu, 1>},
         {"equal", 2, O::template run<typename O::Equal, 2>},
@@ -171,8 +185,8 @@ const PointwiseKernel *find_pointwise(const char *name) {
         {"mish", 1, O::template run<typename O::Mish, 1>},
         {"mul", 2, O::template run<typename O::Multiply, 2>},
         {"neg", 1, O::template run<typename O::Negative, 1>},
-        {"pow", 2, run_pow},
-        {"power", 1, run_power},
+        {"pow", 2, O::template run<typename O::Power, 2>},
+        {"power", 1, run_power<N>},
         {"prelu", 2, O::template run<typename O::Rectified, 2>},
         {"reciprocal", 1, O::template run<typename O::Reciprocal, 1>},
         {"relu", 1, O::template run<typename O::Relu, 1>},
@@ -181,6 +195,7 @@ const PointwiseKernel *find_pointwise(const char *name) {
         {"shrink", 1, O::template run<typename O::Shrink, 1>},
         {"sigmoid", 1, O::template run<typename O::Logistic, 1>},
         {"sign", 1, O::template run<typename O::Sign, 1>},
+        {"sin", 1, O::template run<typename O::Sine, 1>},
         {"softplus", 1, O::template run<typename O::Softplus, 1>},
         {"sqrt", 1, run_sqrt},
         {"sub", 2, O::template run<typename O::Subtract, 2>},

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "post_ops/stages.hpp"
-#include "support/functions.hpp"
+#include "support/wide_functions.hpp"
 
 namespace stridewise {
 namespace {
@@ -23,8 +23,7 @@ struct Stages {
             case StageOp::exp:
                 return F::exponential(x);
             default:
-                return L::each(
-                    x, [&](float one) { return stage.alpha * __builtin_powf(one, stage.beta); });
+                return stage.alpha * WideFunctions<N>::power(x, L::all(stage.beta));
         }
     }
 

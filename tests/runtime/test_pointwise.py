@@ -401,6 +401,37 @@ def test_exponentials_and_logarithms_are_exact_to_the_last_bits(isa: str) -> Non
     assert np.max(np.abs(found - exact) / np.maximum(np.abs(exact), 1e-3)) < 3e-7
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_powers_and_sines_are_exact_to_the_last_bit(isa: str) -> None:
+    rng = np.random.default_rng(3)
+    bases = np.exp(rng.uniform(-87, 88, 20000)).astype(np.float32)
+    bases[::4] = 1 + rng.standard_normal(5000) * 1e-3
+    scales = rng.choice([1e-3, 1.0, 1e3], 20000)
+    exponents = (rng.standard_normal(20000) * scales).astype(np.float32)
+    for fixed in (0.5, -0.5, 1.5, 3.0, 4.0, None):
+        y = exponents if fixed is None else np.full_like(bases, fixed)
+        with np.errstate(over="ignore"):
+            exact = np.power(bases.astype(np.float64), y.astype(np.float64))
+            wanted = exact.astype(np.float32)
+        text = "pow(x0, x1)" if fixed is None else f"power(x0, {fixed}, 0.0)"
+        found = computed((text,), [bases, y][: 2 if fixed is None else 1], isa)
+        # Numbers below the smallest normal one are zero.
+        normal = np.isfinite(wanted) & (exact > 1.2e-38)
+        error = np.abs(found[normal] - exact[normal]) / np.spacing(wanted[normal])
+        assert np.max(error) < 2
+        assert (found[np.isinf(wanted)] == np.inf).all()
+        assert np.max(found[exact <= 1.2e-38], initial=0) < 1.2e-38
+    x = np.concatenate([exponents * 1e3, bases, -bases, [1e6, 999999.9, 3.4e38]]).astype(np.float32)
+    for op, function in (("sin", np.sin), ("cos", np.cos)):
+        found = computed((f"{op}(x0)",), [x], isa)
+        exact = function(x.astype(np.float64))
+        assert np.max(np.abs(found - exact)) < 1.2e-7
+        small = np.abs(x) < 0.5
+        assert np.max(np.abs(found / exact - 1)[small]) < 1.2e-7
+    zeros = computed(("sin(x0)",), [np.array([0.0, -0.0], np.float32)], isa)
+    assert np.signbit(zeros).tolist() == [False, True]
+
+
 @given(size=st.integers(1, 3000), isa=st.sampled_from(ISAS))
 def test_any_number_of_threads_gives_the_same_bits_in_place(size: int, isa: str) -> None:
     rng = np.random.default_rng(size)

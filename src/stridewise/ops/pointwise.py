@@ -40,7 +40,7 @@ MOST_INPUTS = 6
 OPERANDS: Mapping[str, int] = {
     **dict.fromkeys((op for op in UNARY if op != "linear"), 1),
     **dict.fromkeys((*BINARY, *COMPARISONS, *CONNECTIVES, "pow", "prelu"), 2),
-    **dict.fromkeys(("ceil", "erf", "floor", "is_nan", "logical_not", "sign"), 1),
+    **dict.fromkeys(("ceil", "cos", "erf", "floor", "is_nan", "logical_not", "sign", "sin"), 1),
     "where": 3,
 }
 """The operators that may be steps, with the number of their operands. A linear function is two."""

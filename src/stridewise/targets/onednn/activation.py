@@ -76,10 +76,11 @@ A clip with crossed bounds gives the upper one; the library refuses such bounds.
 near 1 and its softplus below -15 are wrong by more than a rounding, so they are not here.
 """
 
-OWN = frozenset({"celu", "exp", "gelu", "hard_sigmoid", "log", "mish", "softplus"})
+OWN = frozenset({"celu", "exp", "gelu", "hard_sigmoid", "log", "mish", "power", "softplus"})
 """Functions that the core's expressions compute where they stand alone.
 
-The library lacks them, or is less exact, or loses NaN (exp, hard_sigmoid) and infinity (gelu).
+The library lacks them, or is slower (power), or less exact, or loses NaN (exp, hard_sigmoid) and
+infinity (gelu).
 """
 
 

@@ -43,7 +43,9 @@ __all__ = [
 Bound = tuple[MemorySpec, Arg, Format | None]
 """An operand as a kernel reads it: its memory, where it comes from, the format it must have."""
 
-_SINGLE = OWN | {"ceil", "erf", "floor", "pow", "shrink", "sign", "thresholded_relu", "where"}
+_SINGLE = OWN | {
+    *("ceil", "cos", "erf", "floor", "pow", "shrink", "sign", "sin", "thresholded_relu", "where"),
+}
 """Operators that are computed here where they stand alone."""
 
 _LIGHT = frozenset({"abs", "add", "clip", "leaky_relu", "maximum", "minimum", "mul", "neg", "relu"})

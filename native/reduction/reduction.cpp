@@ -148,6 +148,58 @@ SideSlabs find_sides(const MemoryDesc &source, const MemoryDesc &result,
     return has_work_for_few ? SideSlabs{} : found;
 }
 
+// Where an operand of a walk has the elements of a row of the loops from `first` on.
+std::vector<std::int64_t> places_of(const std::vector<Walk::Loop> &loops, std::size_t first,
+                                    std::size_t operand) {
+    std::vector<std::int64_t> found{0};
+    for (std::size_t at = first; at < loops.size(); ++at) {
+        std::vector<std::int64_t> next;
+        next.reserve(found.size() * static_cast<std::size_t>(loops[at].extent));
+        for (const std::int64_t place : found) {
+            for (std::int64_t index = 0; index < loops[at].extent; ++index) {
+                next.push_back(place + index * loops[at].operands[operand]);
+            }
+        }
+        found = std::move(next);
+    }
+    return found;
+}
+
+// Returns the tensor as rows whose statistics, scale and shift depend on the neighbor alone, if it
+// consists of such rows: images with channels last that are normalized over their pixels.
+Columns find_columns(const MemoryDesc &source, const MemoryDesc &result,
+                     const MemoryDesc &statistics, const Normalization::Affine &affine) {
+    if (is_half(source) != is_half(result)) return {};
+    if (has_halves(affine.scale) || has_halves(affine.shift)) return {};
+    const Walk walk(result, operands_of(source, statistics, affine));
+    const auto &loops = walk.loops();
+    if (walk.is_padded() || !walk.is_whole(0)) return {};
+    // Loops over neighbors are the innermost ones with several statistics, and all inside of them.
+    std::size_t first = loops.size();
+    while (first > 0 && loops[first - 1].operands[1] == 0) --first;
+    while (first > 0 && loops[first - 1].operands[1] != 0) --first;
+    if (first == 0 || loops[first - 1].operands[1] != 0) return {};
+    Columns found{1, loops[first - 1].extent, 1, {}, {}, {}, {}};
+    for (std::size_t at = 0; at < loops.size(); ++at) {
+        const auto &loop = loops[at];
+        if (at >= first) found.width *= loop.extent;
+        if (at + 1 < first) found.images *= loop.extent;
+        for (std::size_t operand = 3; at < first && operand < loop.operands.size(); ++operand) {
+            if (loop.operands[operand] != 0) return {};
+        }
+    }
+    if (found.width > kLongestRow) return {};
+    found.numbers = places_of(loops, first, 1);
+    if (!affine.scale.empty()) found.scale = places_of(loops, first, 3);
+    if (!affine.shift.empty()) {
+        found.shift = places_of(loops, first, affine.scale.empty() ? 3 : 4);
+    }
+    const std::vector<Walk::Loop> outer(loops.begin(),
+                                        loops.begin() + static_cast<std::ptrdiff_t>(first) - 1);
+    found.starts = places_of(outer, 0, 1);
+    return found;
+}
+
 MemoryDesc scratch_desc(std::size_t nbytes) {
     return MemoryDesc({std::max<std::int64_t>(static_cast<std::int64_t>(nbytes), 1)}, "u8", "a");
 }
@@ -307,6 +359,9 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
       sides_(algorithm == "norm" ? SideSlabs{} : find_sides(source, result, statistics)),
       run_sides_(algorithm == "softmax" ? find_row_kernels(isa_).side_softmax
                                         : find_row_kernels(isa_).side_log_softmax),
+      columns_(algorithm == "norm" ? find_columns(source, result, statistics, affine) : Columns{}),
+      run_columns_(is_half(source) ? find_row_kernels(isa_).half_columns
+                                   : find_row_kernels(isa_).columns),
       epsilon_(epsilon) {
     require(statistics_.count() == 2, "normalization: there is no algorithm " + algorithm);
     check_pointwise({result});
@@ -326,7 +381,18 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
 }
 
 std::size_t Normalization::scratchpad_nbytes() const {
+    const std::size_t columns = columns_.images > 0 ? columns_.nbytes() : 0;
+    return statistics_nbytes() + static_cast<std::size_t>(threads_) * columns;
+}
+
+std::size_t Normalization::statistics_nbytes() const {
     return 2 * rounded_nbytes(statistics_.places()) + statistics_.scratch_nbytes();
+}
+
+const float *Normalization::parameter(const std::vector<void *> &data, int arg) const {
+    const auto found = std::find(args_.begin(), args_.end(), arg);
+    if (found == args_.end()) return nullptr;
+    return static_cast<const float *>(data[static_cast<std::size_t>(found - args_.begin())]);
 }
 
 MemoryDesc Normalization::arg_desc(int arg) const {
@@ -337,19 +403,16 @@ MemoryDesc Normalization::arg_desc(int arg) const {
 }
 
 void Normalization::run_rows(const std::vector<void *> &data) const {
-    const auto parameter = [&](int arg) -> const float * {
-        const auto found = std::find(args_.begin(), args_.end(), arg);
-        if (found == args_.end()) return nullptr;
-        return static_cast<const float *>(data[static_cast<std::size_t>(found - args_.begin())]);
-    };
+    const float *scale = parameter(data, DNNL_ARG_SCALE);
+    const float *shift = parameter(data, DNNL_ARG_SHIFT);
     std::int64_t size = 1;
     for (const std::int64_t extent : descs_.front().dims()) size *= extent;
     const std::int64_t rows = size / row_;
     in_parallel(threads_, [&](int part, int parts) {
         const std::int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
         run_rows_({static_cast<const float *>(data.front()) + begin * row_,
-                   static_cast<float *>(data.back()) + begin * row_, parameter(DNNL_ARG_SCALE),
-                   parameter(DNNL_ARG_SHIFT), row_, end - begin, epsilon_});
+                   static_cast<float *>(data.back()) + begin * row_, scale, shift, row_,
+                   end - begin, epsilon_});
     });
 }
 
@@ -368,6 +431,37 @@ void Normalization::run_sides(const std::vector<void *> &data) const {
     });
 }
 
+void Normalization::run_columns(const std::vector<void *> &data, const Statistics::Numbers &numbers,
+                                float *scratch) const {
+    const float *scale = parameter(data, DNNL_ARG_SCALE);
+    const float *shift = parameter(data, DNNL_ARG_SHIFT);
+    const auto *first = static_cast<const float *>(numbers[0]);
+    const auto *second = static_cast<const float *>(numbers[1]);
+    const std::int64_t width = columns_.width, all = columns_.images * columns_.rows;
+    const std::int64_t element = is_half(descs_.front()) ? sizeof(Bfloat16) : sizeof(float);
+    in_parallel(threads_, [&](int part, int parts) {
+        float *means = scratch + 3 * width * part, *factors = means + width;
+        float *shifts = factors + width;
+        const std::int64_t end = all * (part + 1) / parts;
+        for (std::int64_t row = all * part / parts; row < end;) {
+            const std::int64_t image = row / columns_.rows;
+            const std::int64_t start = columns_.starts[static_cast<std::size_t>(image)];
+            for (std::int64_t i = 0; i < width; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                const std::int64_t number = start + columns_.numbers[at];
+                means[i] = first[number];
+                factors[i] = second[number] * (scale == nullptr ? 1 : scale[columns_.scale[at]]);
+                shifts[i] = shift == nullptr ? 0 : shift[columns_.shift[at]];
+            }
+            const std::int64_t rows = std::min(end, (image + 1) * columns_.rows) - row;
+            run_columns_({static_cast<const std::byte *>(data.front()) + row * width * element,
+                          static_cast<std::byte *>(data.back()) + row * width * element, means,
+                          factors, shifts, width, rows});
+            row += rows;
+        }
+    });
+}
+
 void Normalization::execute(const std::vector<void *> &data, void *scratchpad) const {
     if (row_ > 0) return run_rows(data);
     if (sides_.slabs > 0) return run_sides(data);
@@ -377,6 +471,10 @@ void Normalization::execute(const std::vector<void *> &data, void *scratchpad) c
     std::array<const void *, 5> sources{data[0], numbers[0], numbers[1]};
     for (std::size_t at = 1; at + 1 < data.size(); ++at) sources[2 + at] = data[at];
     statistics_.run(data[0], numbers, reinterpret_cast<double *>(scratch + 2 * nbytes), threads_);
+    if (columns_.images > 0) {
+        auto *free = reinterpret_cast<float *>(scratch + statistics_nbytes());
+        return run_columns(data, numbers, free);
+    }
     in_parallel(threads_, [&](int part, int parts) {
         expression_.run(sources.data(), data.back(), part, parts);
     });

@@ -83,6 +83,18 @@ struct SideSlabs {
     std::int64_t units() const { return slabs * chunks(); }
 };
 
+// A tensor as images one after the other, each of rows of `width` neighbors. Elements of an image
+// that are below each other have the same statistics, scale and shift.
+struct Columns {
+    std::int64_t images = 0;  // 0 for another tensor
+    std::int64_t rows = 0, width = 0;
+    std::vector<std::int64_t> starts;                 // of each image among the statistics
+    std::vector<std::int64_t> numbers, scale, shift;  // where those of each neighbor are
+
+    // Numbers that are made for all neighbors of an image.
+    std::size_t nbytes() const { return static_cast<std::size_t>(3 * width) * sizeof(float); }
+};
+
 class Normalization : public Kernel {
   public:
     // What is applied after a normalization: absent, or with extents of the source or 1.
@@ -105,6 +117,11 @@ class Normalization : public Kernel {
   private:
     void run_rows(const std::vector<void *> &data) const;
     void run_sides(const std::vector<void *> &data) const;
+    void run_columns(const std::vector<void *> &data, const Statistics::Numbers &numbers,
+                     float *scratch) const;
+    const float *parameter(const std::vector<void *> &data, int arg) const;
+    // Scratch memory that numbers and statistics take.
+    std::size_t statistics_nbytes() const;
 
     std::vector<MemoryDesc> descs_;  // by argument: the source, scale, shift, the destination
     std::string isa_;
@@ -114,6 +131,8 @@ class Normalization : public Kernel {
     void (*run_rows_)(const DenseRows &rows);
     SideSlabs sides_;
     void (*run_sides_)(const SideRows &rows);
+    Columns columns_;
+    void (*run_columns_)(const ColumnRows &rows);
     double epsilon_;
 };
 

@@ -30,6 +30,15 @@ struct SideRows {
 // Rows side by side that are given to a kernel at a time, at most, unless they are all there are.
 constexpr std::int64_t kSideRows = 64;
 
+// Rows one after the other, of `count` neighbors each: (x - mean) * factor + shift, which are given
+// for each neighbor.
+struct ColumnRows {
+    const void *from;  // of the kernel's element type
+    void *to;          // may be `from`
+    const float *mean, *factor, *shift;
+    std::int64_t count, rows;
+};
+
 // Without scale and shift, except of norms.
 struct RowKernels {
     void (*softmax)(const DenseRows &rows);
@@ -37,6 +46,8 @@ struct RowKernels {
     void (*norm)(const DenseRows &rows);
     void (*side_softmax)(const SideRows &rows);
     void (*side_log_softmax)(const SideRows &rows);
+    void (*columns)(const ColumnRows &rows);
+    void (*half_columns)(const ColumnRows &rows);  // of bfloat16
 };
 
 const RowKernels &portable_row_kernels();

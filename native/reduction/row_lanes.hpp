@@ -29,11 +29,13 @@ struct Rows {
         if (at < count) body(1, at, count - at);
     }
 
-    static inline V load(const float *from, std::int64_t lanes) {
+    template <class T>
+    static inline V load(const T *from, std::int64_t lanes) {
         return lanes == N ? L::load(from) : L::load_some(from, lanes);
     }
 
-    static inline void store(float *to, V value, std::int64_t lanes) {
+    template <class T>
+    static inline void store(T *to, V value, std::int64_t lanes) {
         if (lanes == N) {
             L::store(to, value);
         } else {
@@ -165,11 +167,33 @@ struct Rows {
             }
         });
     }
+
+    template <class T>
+    static void columns(const ColumnRows &rows) {
+        constexpr std::int64_t kSome = 4;  // rows that share what is loaded for each neighbor
+        for (std::int64_t row = 0; row < rows.rows; row += kSome) {
+            const std::int64_t some = rows.rows - row < kSome ? rows.rows - row : kSome;
+            const T *from = static_cast<const T *>(rows.from) + row * rows.count;
+            T *to = static_cast<T *>(rows.to) + row * rows.count;
+            each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
+                const V mean = load(rows.mean + at, lanes), factor = load(rows.factor + at, lanes);
+                const V shift = load(rows.shift + at, lanes);
+                for (std::int64_t own = at; own < at + some * rows.count; own += rows.count) {
+                    store(to + own, (load(from + own, lanes) - mean) * factor + shift, lanes);
+                }
+            });
+        }
+    }
 };
 
 template <int N>
-constexpr RowKernels kRowKernels{Rows<N>::softmax, Rows<N>::log_softmax, Rows<N>::norm,
-                                 side_softmax<N, false>, side_softmax<N, true>};
+constexpr RowKernels kRowKernels{Rows<N>::softmax,
+                                 Rows<N>::log_softmax,
+                                 Rows<N>::norm,
+                                 side_softmax<N, false>,
+                                 side_softmax<N, true>,
+                                 Rows<N>::template columns<float>,
+                                 Rows<N>::template columns<Bfloat16>};
 
 }  // namespace
 }  // namespace stridewise

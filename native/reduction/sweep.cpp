@@ -22,18 +22,20 @@ struct Sweep::Partial {
     std::array<float, kReductionLanes> found, shift;
     double *whole;
     std::int64_t count;  // of wholes
-    std::int64_t width;  // of partial results that are one whole; 0 where each is its own
+    std::int64_t fold;   // neighbors that are one whole
+    std::int64_t width;  // of partial results that are the only whole; 0 where neighbors are kept
     std::int64_t terms = 0;
 
     void clear(const ReductionKernel &kernel) {
-        std::fill_n(found.begin(), width > 0 ? width : count, kernel.neutral);
+        std::fill_n(found.begin(), width > 0 ? width : count * fold, kernel.neutral);
         terms = 0;
     }
 
     void flush(const ReductionKernel &kernel) {
         if (width > 0) whole[0] = kernel.combine(whole[0], kernel.join(found.data(), width));
-        for (std::int64_t i = 0; width == 0 && i < count; ++i) {
-            whole[i] = kernel.combine(whole[i], found[static_cast<std::size_t>(i)]);
+        for (std::int64_t i = 0; width == 0 && i < count * fold; ++i) {
+            double &own = whole[i / fold];
+            own = kernel.combine(own, found[static_cast<std::size_t>(i)]);
         }
         clear(kernel);
     }
@@ -52,8 +54,10 @@ Sweep::Sweep(const MemoryDesc &source, const MemoryDesc &result)
     }
     run_is_kept_ = run_.result != 0;
     (run_is_kept_ ? kept_ : gone).pop_back();
+    if (!run_is_kept_ && valid_ == 0) fold_run(gone);
     if (run_is_kept_) {
-        chunks_ = ceil_div(run_.extent, kReductionLanes);
+        chunk_ = kReductionLanes / fold_ * fold_;
+        chunks_ = ceil_div(run_.extent, chunk_);
         add_box(gone, 0, 1);
     } else {
         make_boxes(gone, is_padding_kept ? 0 : valid_);
@@ -66,9 +70,24 @@ Sweep::Sweep(const MemoryDesc &source, const MemoryDesc &result)
         terms_ += box.rows * box.run;
         while (!run_is_kept_ && width_ < std::min(box.run, kReductionLanes)) width_ *= 2;
     }
-    const std::int64_t work = terms_ * (run_is_kept_ ? std::min(run_.extent, kReductionLanes) : 1);
+    const std::int64_t work = terms_ * (run_is_kept_ ? std::min(run_.extent, chunk_) : 1);
+    terms_ *= fold_;
     slices_ =
         std::clamp<std::int64_t>(kTasks / tasks_, 1, std::max<std::int64_t>(work / kLeast, 1));
+}
+
+void Sweep::fold_run(const std::vector<Loop> &gone) {
+    constexpr std::int64_t kFew = 8;  // rows below which joining neighbors would take longer
+    std::int64_t rows = 1;
+    for (const auto &loop : gone) rows *= loop.extent;
+    if (kept_.empty() || rows < kFew || run_.source != 1 || run_.extent > kReductionLanes / 2)
+        return;
+    const Loop &outer = kept_.back();
+    if (outer.source != run_.extent) return;
+    fold_ = run_.extent;
+    run_ = {outer.extent * fold_, 1, outer.result, false};
+    run_is_kept_ = true;
+    kept_.pop_back();
 }
 
 void Sweep::add_box(std::vector<Loop> loops, std::int64_t begin, std::int64_t run) {
@@ -110,10 +129,12 @@ void Sweep::make_boxes(const std::vector<Loop> &gone, std::int64_t last_run) {
 }
 
 Sweep::Task Sweep::task(std::int64_t number) const {
-    const std::int64_t first = number % chunks_ * kReductionLanes;
-    std::int64_t count = run_is_kept_ ? std::min(kReductionLanes, run_.extent - first) : 1;
-    Task task{run_is_kept_ ? first * run_.source : 0, run_is_kept_ ? first * run_.result : 0,
-              run_is_kept_ ? run_.result : 0, count};
+    const std::int64_t first = number % chunks_ * chunk_;
+    Task task{0, 0, 0, 1};
+    if (run_is_kept_) {
+        task = {first * run_.source, first / fold_ * run_.result, run_.result,
+                std::min(chunk_, run_.extent - first) / fold_};
+    }
     number /= chunks_;
     bool is_last = true;
     for (std::size_t at = kept_.size(); at-- > 0;) {
@@ -146,8 +167,8 @@ void Sweep::run_box(const ReductionKernel &kernel, const Task &task, const Box &
         }
         const std::int64_t rows = std::min(left, kTerms - partial.terms);
         kernel.run({static_cast<const std::byte *>(source) + offset * kernel.nbytes,
-                    run_is_kept_ ? task.count : box.run, rows, inner.source, partial.shift.data(),
-                    partial.found.data()});
+                    run_is_kept_ ? task.count * fold_ : box.run, rows, inner.source,
+                    partial.shift.data(), partial.found.data()});
         row += rows;
         partial.terms += rows;
         if (partial.terms == kTerms) partial.flush(kernel);
@@ -159,11 +180,12 @@ void Sweep::run(const ReductionKernel &kernel, const Task &task, std::int64_t sl
     Partial partial;
     partial.whole = found;
     partial.count = task.count;
+    partial.fold = fold_;
     partial.width = run_is_kept_ ? 0 : width_;
     partial.clear(kernel);
-    const std::int64_t lanes = run_is_kept_ ? task.count : width_;
+    const std::int64_t lanes = run_is_kept_ ? task.count * fold_ : width_;
     for (std::int64_t i = 0; i < lanes; ++i) {
-        const std::int64_t place = task.place + i * task.step;
+        const std::int64_t place = task.place + i / fold_ * task.step;
         partial.shift[static_cast<std::size_t>(i)] = shift == nullptr ? 0.0F : shift[place];
     }
     std::fill_n(found, task.count, static_cast<double>(kernel.neutral));

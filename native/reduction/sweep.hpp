@@ -45,6 +45,9 @@ class Sweep {
     };
     struct Partial;
 
+    // Makes the innermost loop one over neighbors that are kept, if the run that is reduced is
+    // short and those of all results lie side by side: `gone` are the other loops that are reduced.
+    void fold_run(const std::vector<Loop> &gone);
     void add_box(std::vector<Loop> loops, std::int64_t begin, std::int64_t run);
     void make_boxes(const std::vector<Loop> &gone, std::int64_t last_run);
     void run_box(const ReductionKernel &kernel, const Task &task, const Box &box,
@@ -54,8 +57,10 @@ class Sweep {
     std::vector<Box> boxes_;
     Loop run_{};  // the innermost loop
     bool run_is_kept_;
-    std::int64_t valid_;  // neighbors in the last block of an axis; 0 where there is no padding
-    std::int64_t chunks_ = 1;  // of each run that is kept
+    std::int64_t valid_;     // neighbors in the last block of an axis; 0 where there is no padding
+    std::int64_t fold_ = 1;  // neighbors of a run that is kept which are one result
+    std::int64_t chunk_ = 0,
+                 chunks_ = 1;  // neighbors of a task, and tasks of each run that is kept
     std::int64_t width_ = 4;   // partial results of a run that is reduced, a power of 2
     std::int64_t tasks_ = 1, slices_ = 1, terms_ = 1;
 };

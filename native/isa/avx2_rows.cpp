@@ -12,8 +12,8 @@ inline float Rows<8>::total(V values) {
 
 }  // namespace
 
-const RowKernels &avx2_row_kernels() {
-    return kRowKernels<8>;
+const RowKernels &avx2_row_kernels(HalfSides halves) {
+    return find_row_kernels<8>(halves);
 }
 
 }  // namespace stridewise

@@ -23,8 +23,8 @@ inline float Rows<16>::total(V values) {
 
 }  // namespace
 
-const RowKernels &avx512_row_kernels() {
-    return kRowKernels<16>;
+const RowKernels &avx512_row_kernels(HalfSides halves) {
+    return find_row_kernels<16>(halves);
 }
 
 }  // namespace stridewise

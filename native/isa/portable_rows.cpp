@@ -3,8 +3,8 @@
 
 namespace stridewise {
 
-const RowKernels &portable_row_kernels() {
-    return kRowKernels<8>;
+const RowKernels &portable_row_kernels(HalfSides halves) {
+    return find_row_kernels<8>(halves);
 }
 
 }  // namespace stridewise

@@ -102,19 +102,19 @@ std::vector<MemoryDesc> operands_of(const MemoryDesc &source, const MemoryDesc &
     return operands;
 }
 
-const RowKernels &find_row_kernels(const std::string &isa) {
+const RowKernels &find_row_kernels(const std::string &isa, HalfSides halves) {
 #ifdef STRIDEWISE_AVX2
-    if (isa == "avx512" || isa == "avx512_bf16") return avx512_row_kernels();
-    if (isa == "avx2") return avx2_row_kernels();
+    if (isa == "avx512" || isa == "avx512_bf16") return avx512_row_kernels(halves);
+    if (isa == "avx2") return avx2_row_kernels(halves);
 #endif
-    return portable_row_kernels();
+    return portable_row_kernels(halves);
 }
 
 // Returns the elements of a row if the tensor consists of rows that are normalized, each dense, and
 // with the same scale and shift: 0 otherwise.
 std::int64_t find_row(const MemoryDesc &source, const MemoryDesc &result,
                       const MemoryDesc &statistics, const Normalization::Affine &affine) {
-    if (has_halves({source, result})) return 0;
+    if (has_halves(affine.scale) || has_halves(affine.shift)) return 0;
     const Walk walk(result, operands_of(source, statistics, affine));
     if (walk.is_padded() || !walk.is_whole(0)) return 0;
     for (const auto &loop : walk.loops()) {
@@ -169,7 +169,6 @@ std::vector<std::int64_t> places_of(const std::vector<Walk::Loop> &loops, std::s
 // consists of such rows: images with channels last that are normalized over their pixels.
 Columns find_columns(const MemoryDesc &source, const MemoryDesc &result,
                      const MemoryDesc &statistics, const Normalization::Affine &affine) {
-    if (is_half(source) != is_half(result)) return {};
     if (has_halves(affine.scale) || has_halves(affine.shift)) return {};
     const Walk walk(result, operands_of(source, statistics, affine));
     const auto &loops = walk.loops();
@@ -352,16 +351,14 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
       statistics_(algorithm, source, statistics, epsilon, isa_),
       expression_(find_steps(algorithm, !affine.scale.empty(), !affine.shift.empty()), {}, result,
                   operands_of(source, statistics, affine), {}, isa_),
+      kernels_(&find_row_kernels(isa_, {is_half(source), is_half(result)})),
       row_(find_row(source, result, statistics, affine)),
-      run_rows_(algorithm == "softmax"       ? find_row_kernels(isa_).softmax
-                : algorithm == "log_softmax" ? find_row_kernels(isa_).log_softmax
-                                             : find_row_kernels(isa_).norm),
+      run_rows_(algorithm == "softmax"       ? kernels_->softmax
+                : algorithm == "log_softmax" ? kernels_->log_softmax
+                                             : kernels_->norm),
       sides_(algorithm == "norm" ? SideSlabs{} : find_sides(source, result, statistics)),
-      run_sides_(algorithm == "softmax" ? find_row_kernels(isa_).side_softmax
-                                        : find_row_kernels(isa_).side_log_softmax),
+      run_sides_(algorithm == "softmax" ? kernels_->side_softmax : kernels_->side_log_softmax),
       columns_(algorithm == "norm" ? find_columns(source, result, statistics, affine) : Columns{}),
-      run_columns_(is_half(source) ? find_row_kernels(isa_).half_columns
-                                   : find_row_kernels(isa_).columns),
       epsilon_(epsilon) {
     require(statistics_.count() == 2, "normalization: there is no algorithm " + algorithm);
     check_pointwise({result});
@@ -402,6 +399,11 @@ MemoryDesc Normalization::arg_desc(int arg) const {
     return descs_[static_cast<std::size_t>(found - args_.begin())];
 }
 
+void *Normalization::element(const std::vector<void *> &data, std::size_t arg,
+                             std::int64_t number) const {
+    return static_cast<std::byte *>(data[arg]) + number * element_nbytes(is_half(descs_[arg]));
+}
+
 void Normalization::run_rows(const std::vector<void *> &data) const {
     const float *scale = parameter(data, DNNL_ARG_SCALE);
     const float *shift = parameter(data, DNNL_ARG_SHIFT);
@@ -410,9 +412,8 @@ void Normalization::run_rows(const std::vector<void *> &data) const {
     const std::int64_t rows = size / row_;
     in_parallel(threads_, [&](int part, int parts) {
         const std::int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
-        run_rows_({static_cast<const float *>(data.front()) + begin * row_,
-                   static_cast<float *>(data.back()) + begin * row_, scale, shift, row_,
-                   end - begin, epsilon_});
+        run_rows_({element(data, 0, begin * row_), element(data, data.size() - 1, begin * row_),
+                   scale, shift, row_, end - begin, epsilon_});
     });
 }
 
@@ -438,7 +439,6 @@ void Normalization::run_columns(const std::vector<void *> &data, const Statistic
     const auto *first = static_cast<const float *>(numbers[0]);
     const auto *second = static_cast<const float *>(numbers[1]);
     const std::int64_t width = columns_.width, all = columns_.images * columns_.rows;
-    const std::int64_t element = is_half(descs_.front()) ? sizeof(Bfloat16) : sizeof(float);
     in_parallel(threads_, [&](int part, int parts) {
         float *means = scratch + 3 * width * part, *factors = means + width;
         float *shifts = factors + width;
@@ -454,9 +454,9 @@ void Normalization::run_columns(const std::vector<void *> &data, const Statistic
                 shifts[i] = shift == nullptr ? 0 : shift[columns_.shift[at]];
             }
             const std::int64_t rows = std::min(end, (image + 1) * columns_.rows) - row;
-            run_columns_({static_cast<const std::byte *>(data.front()) + row * width * element,
-                          static_cast<std::byte *>(data.back()) + row * width * element, means,
-                          factors, shifts, width, rows});
+            kernels_->columns({element(data, 0, row * width),
+                               element(data, data.size() - 1, row * width), means, factors, shifts,
+                               width, rows});
             row += rows;
         }
     });

@@ -119,6 +119,8 @@ class Normalization : public Kernel {
     void run_sides(const std::vector<void *> &data) const;
     void run_columns(const std::vector<void *> &data, const Statistics::Numbers &numbers,
                      float *scratch) const;
+    // Where an element of an argument is stored.
+    void *element(const std::vector<void *> &data, std::size_t arg, std::int64_t number) const;
     const float *parameter(const std::vector<void *> &data, int arg) const;
     // Scratch memory that numbers and statistics take.
     std::size_t statistics_nbytes() const;
@@ -127,12 +129,12 @@ class Normalization : public Kernel {
     std::string isa_;
     Statistics statistics_;
     Expression expression_;
+    const RowKernels *kernels_;
     std::int64_t row_;  // elements of a row if each is a row that is normalized, else 0
     void (*run_rows_)(const DenseRows &rows);
     SideSlabs sides_;
     void (*run_sides_)(const SideRows &rows);
     Columns columns_;
-    void (*run_columns_)(const ColumnRows &rows);
     double epsilon_;
 };
 

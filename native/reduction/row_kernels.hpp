@@ -5,12 +5,14 @@
 
 #include <cstdint>
 
+#include "support/bfloat16.hpp"
+
 namespace stridewise {
 
-// Rows one after the other, of `count` neighbors each.
+// Rows one after the other, of `count` neighbors each, of the element types of the kernels.
 struct DenseRows {
-    const float *from;
-    float *to;           // may be `from`
+    const void *from;
+    void *to;            // may be `from` if the types are the same
     const float *scale;  // `count` numbers; null for none
     const float *shift;
     std::int64_t count, rows;
@@ -20,7 +22,8 @@ struct DenseRows {
 // The longest rows, of which the partial sums of a loop are exact enough in float32.
 constexpr std::int64_t kLongestRow = 4096;
 
-// Rows side by side: `width` of them, `stride` elements from one element of a row to the next.
+// Rows of float32 side by side: `width` of them, `stride` elements from one element of a row to the
+// next.
 struct SideRows {
     const float *from;
     float *to;  // may be `from`
@@ -30,11 +33,10 @@ struct SideRows {
 // Rows side by side that are given to a kernel at a time, at most, unless they are all there are.
 constexpr std::int64_t kSideRows = 64;
 
-// Rows one after the other, of `count` neighbors each: (x - mean) * factor + shift, which are given
-// for each neighbor.
+// Rows as those above: (x - mean) * factor + shift, which are given for each neighbor.
 struct ColumnRows {
-    const void *from;  // of the kernel's element type
-    void *to;          // may be `from`
+    const void *from;
+    void *to;
     const float *mean, *factor, *shift;
     std::int64_t count, rows;
 };
@@ -47,13 +49,12 @@ struct RowKernels {
     void (*side_softmax)(const SideRows &rows);
     void (*side_log_softmax)(const SideRows &rows);
     void (*columns)(const ColumnRows &rows);
-    void (*half_columns)(const ColumnRows &rows);  // of bfloat16
 };
 
-const RowKernels &portable_row_kernels();
+const RowKernels &portable_row_kernels(HalfSides halves);
 #ifdef STRIDEWISE_AVX2
-const RowKernels &avx2_row_kernels();
-const RowKernels &avx512_row_kernels();
+const RowKernels &avx2_row_kernels(HalfSides halves);
+const RowKernels &avx512_row_kernels(HalfSides halves);
 #endif
 
 }  // namespace stridewise

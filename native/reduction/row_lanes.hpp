@@ -51,12 +51,13 @@ struct Rows {
     }
 
     // Of a row with NaN any number: its sums are NaN in any case.
-    static inline float greatest(const float *from, std::int64_t count) {
+    template <class T>
+    static inline float greatest(const T *from, std::int64_t count) {
         V parts[kParts];
         for (auto &part : parts) part = L::all(Greatest::kNeutral);
         each(count, [&](int part, std::int64_t at, std::int64_t lanes) {
             // The last element stands for lanes behind it.
-            const V x = load(from + at, lanes), last = L::all(from[count - 1]);
+            const V x = load(from + at, lanes), last = L::all(as_float(from[count - 1]));
             const V own =
                 lanes == N ? x : (L::counted() < static_cast<std::int32_t>(lanes) ? x : last);
             parts[part] = L::larger(parts[part], own);
@@ -78,42 +79,50 @@ struct Rows {
     }
 
     static constexpr std::int64_t kMostRows = 8;
+    static constexpr std::int64_t kNear = 2048;  // elements in the nearest cache
 
     // Calls body(from, to, rows) for some rows at a time, which take several passes: the totals of
     // several rows are joined at once, because each takes as long as the vectors of a short row.
-    template <class Body>
+    template <class From, class To, class Body>
     static inline void in_groups(const DenseRows &rows, const Body &body) {
-        constexpr std::int64_t kNear = 2048;  // elements in the nearest cache
         const std::int64_t fitting = kNear / rows.count;
         const std::int64_t wanted = fitting < 1 ? 1 : (fitting < kMostRows ? fitting : kMostRows);
         for (std::int64_t row = 0; row < rows.rows; row += wanted) {
             const std::int64_t left = rows.rows - row, at = row * rows.count;
-            body(rows.from + at, rows.to + at, left < wanted ? left : wanted);
+            body(static_cast<const From *>(rows.from) + at, static_cast<To *>(rows.to) + at,
+                 left < wanted ? left : wanted);
         }
     }
 
+    template <class From, class To>
     static void softmax(const DenseRows &rows) {
-        in_groups(rows, [&](const float *from, float *to, std::int64_t some) {
-            float numbers[kMostRows];
+        static_assert(kNear <= kLongestRow);
+        // Powers are stored in the result, or here where that would round them.
+        constexpr bool kIsRounded = sizeof(To) < sizeof(float);
+        alignas(64) float buffer[kIsRounded ? kLongestRow : 1];
+        in_groups<From, To>(rows, [&](const From *from, To *to, std::int64_t some) {
+            float numbers[kMostRows], *found = buffer;
+            if constexpr (!kIsRounded) found = to;
             for (std::int64_t i = 0; i < some; ++i) {
                 numbers[i] = greatest(from + i * rows.count, rows.count);
             }
             for (std::int64_t i = 0; i < some; ++i) {
-                numbers[i] = powers(from + i * rows.count, to + i * rows.count, rows.count,
+                numbers[i] = powers(from + i * rows.count, found + i * rows.count, rows.count,
                                     L::all(numbers[i]));
             }
             for (std::int64_t i = 0; i < some; ++i) {
-                float *own = to + i * rows.count;
+                const std::int64_t begin = i * rows.count;
                 const V factor = L::all(1.0F / numbers[i]);
                 each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
-                    store(own + at, load(own + at, lanes) * factor, lanes);
+                    store(to + begin + at, load(found + begin + at, lanes) * factor, lanes);
                 });
             }
         });
     }
 
     // Stores exp(x - most), and returns the sum.
-    static inline float powers(const float *from, float *to, std::int64_t count, V most) {
+    template <class From>
+    static inline float powers(const From *from, float *to, std::int64_t count, V most) {
         return sum(count, [&](std::int64_t at, std::int64_t lanes) {
             const V power = Functions<N>::exponential(load(from + at, lanes) - most);
             store(to + at, power, lanes);
@@ -121,10 +130,11 @@ struct Rows {
         });
     }
 
+    template <class From, class To>
     static void log_softmax(const DenseRows &rows) {
         for (std::int64_t row = 0; row < rows.rows; ++row) {
-            const float *from = rows.from + row * rows.count;
-            float *to = rows.to + row * rows.count;
+            const From *from = static_cast<const From *>(rows.from) + row * rows.count;
+            To *to = static_cast<To *>(rows.to) + row * rows.count;
             const V most = L::all(greatest(from, rows.count));
             const float total = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
                 return Functions<N>::exponential(load(from + at, lanes) - most);
@@ -136,19 +146,20 @@ struct Rows {
         }
     }
 
+    template <class From, class To>
     static void norm(const DenseRows &rows) {
         const double per_term = 1.0 / static_cast<double>(rows.count);
-        in_groups(rows, [&](const float *from, float *to, std::int64_t some) {
+        in_groups<From, To>(rows, [&](const From *from, To *to, std::int64_t some) {
             V means[kMostRows], factors[kMostRows];
             for (std::int64_t i = 0; i < some; ++i) {
-                const float *own = from + i * rows.count;
+                const From *own = from + i * rows.count;
                 const float total = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
                     return load(own + at, lanes);
                 });
                 means[i] = L::all(static_cast<float>(total * per_term));
             }
             for (std::int64_t i = 0; i < some; ++i) {
-                const float *own = from + i * rows.count;
+                const From *own = from + i * rows.count;
                 const float squares = sum(rows.count, [&](std::int64_t at, std::int64_t lanes) {
                     const V x = load(own + at, lanes) - means[i];
                     return x * x;
@@ -168,13 +179,13 @@ struct Rows {
         });
     }
 
-    template <class T>
+    template <class From, class To>
     static void columns(const ColumnRows &rows) {
         constexpr std::int64_t kSome = 4;  // rows that share what is loaded for each neighbor
         for (std::int64_t row = 0; row < rows.rows; row += kSome) {
             const std::int64_t some = rows.rows - row < kSome ? rows.rows - row : kSome;
-            const T *from = static_cast<const T *>(rows.from) + row * rows.count;
-            T *to = static_cast<T *>(rows.to) + row * rows.count;
+            const From *from = static_cast<const From *>(rows.from) + row * rows.count;
+            To *to = static_cast<To *>(rows.to) + row * rows.count;
             each(rows.count, [&](int, std::int64_t at, std::int64_t lanes) {
                 const V mean = load(rows.mean + at, lanes), factor = load(rows.factor + at, lanes);
                 const V shift = load(rows.shift + at, lanes);
@@ -186,14 +197,20 @@ struct Rows {
     }
 };
 
-template <int N>
-constexpr RowKernels kRowKernels{Rows<N>::softmax,
-                                 Rows<N>::log_softmax,
-                                 Rows<N>::norm,
+template <int N, class From, class To>
+constexpr RowKernels kRowKernels{Rows<N>::template softmax<From, To>,
+                                 Rows<N>::template log_softmax<From, To>,
+                                 Rows<N>::template norm<From, To>,
                                  side_softmax<N, false>,
                                  side_softmax<N, true>,
-                                 Rows<N>::template columns<float>,
-                                 Rows<N>::template columns<Bfloat16>};
+                                 Rows<N>::template columns<From, To>};
+
+template <int N>
+const RowKernels &find_row_kernels(HalfSides halves) {
+    if (halves.source && halves.result) return kRowKernels<N, Bfloat16, Bfloat16>;
+    if (halves.source) return kRowKernels<N, Bfloat16, float>;
+    return halves.result ? kRowKernels<N, float, Bfloat16> : kRowKernels<N, float, float>;
+}
 
 }  // namespace
 }  // namespace stridewise

@@ -185,6 +185,35 @@ def test_reductions_and_norms(
     check(result, wanted, size=1e-6 * max(size, 3.0), relative=4e-6)
 
 
+@given(
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 20), st.integers(1, 90)),
+    gone=st.sampled_from([(2, 3), (3,), (1, 2, 3), (1, 3)]),
+    algorithm=st.sampled_from(sorted(NORMS)), isa=st.sampled_from(ISAS),
+    threads=st.integers(1, 3), dtypes=st.sampled_from(HALVES),
+)  # fmt: skip
+def test_rows_and_groups_with_scale_and_shift(
+    shape: Any, gone: tuple[int, ...], algorithm: str, isa: str, threads: int,
+    dtypes: tuple[str, str],
+) -> None:  # fmt: skip
+    order = (0, 3, 1, 2) if gone == (2, 3) else (0, 1, 2, 3)  # pixels and channels, or rows
+    x = in_bfloat16(drawn(shape))
+    (desc, bytes_), (target, result) = placed(x, order, dtypes[0]), placed(x, order, dtypes[1])
+    statistics = placed(np.zeros(without(shape, gone), np.float32), order, "f32")[0]
+    own = (1, *shape[1:3], 1) if gone == (2, 3) else (1, 1, 1, shape[3])
+    row, own_order = np.linspace(1, 2, np.prod(own), dtype=np.float32).reshape(own), (0, 1, 2, 3)
+    affine = {name: placed(row, own_order, "f32")[0] for name in ("scale", "shift")}
+    wanted = NORMS[algorithm](x.astype(np.float64), gone)
+    arguments = {core.ARG_SRC: bytes_}
+    if algorithm == "norm":
+        wanted, arguments[core.ARG_SCALE], arguments[core.ARG_SHIFT] = wanted * row + row, row, row
+    kernel = core.Normalization(
+        algorithm, desc, target, statistics, **affine if algorithm == "norm" else {},
+        epsilon=0.01, threads=threads, isa=isa,
+    )  # fmt: skip
+    run_reduction(kernel, arguments, result, threads)
+    check(result, wanted.transpose(order), size=1e-5, relative=4e-6)
+
+
 @pytest.mark.parametrize("algorithm", ["sum", "max", "log_sum_exp", "mean"])
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("block", [8, 16])

@@ -12,7 +12,7 @@ from .net import Net
 
 __all__ = ["POINTWISE_CASES"]
 
-_SINGLE = ("ceil", "erf", "floor", "shrink", "sign", "thresholded_relu")
+_SINGLE = ("ceil", "cos", "erf", "floor", "shrink", "sign", "sin", "thresholded_relu")
 
 
 def _expressions(channels: int) -> Graph:

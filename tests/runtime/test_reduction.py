@@ -177,35 +177,51 @@ def test_dense_rows(
 
 
 @given(
-    images=st.integers(1, 3),
+    images=st.tuples(st.integers(1, 3), st.integers(1, 9)),
+    joined=st.booleans(),
     groups=st.integers(1, 40),
     each=st.integers(1, 70),
-    pixels=st.integers(1, 300),
+    pixels=st.integers(1, 100),
     parameters=st.sampled_from(["", "scale", "shift", "scale shift"]),
     isa=st.sampled_from(ISAS),
     threads=st.integers(1, 3),
 )
-@example(1, 128, 33, 3, "scale", ISAS[0], 2)  # more channels than have a kernel of their own
+@example((1, 1), False, 128, 33, 3, "scale", ISAS[0], 2)  # more channels than there are kernels for
+@example((2, 4), True, 20, 4, 9, "shift", ISAS[0], 2)  # statistics of several images
 def test_groups_of_channels_that_are_last(
-    images: int, groups: int, each: int, pixels: int, parameters: str, isa: str, threads: int
+    images: tuple[int, int],
+    joined: bool,
+    groups: int,
+    each: int,
+    pixels: int,
+    parameters: str,
+    isa: str,
+    threads: int,
 ) -> None:
-    shape, order = (images, groups, each, pixels), (0, 3, 1, 2)
+    shape, order, plain = (*images, groups, each, pixels), (0, 1, 4, 2, 3), (0, 1, 2, 3, 4)
+    gone = (0, 3, 4) if joined else (3, 4)
     x = 3 * drawn(shape) + 10
     desc, bytes_ = stored(x, order)
-    statistics = stored(np.empty((images, groups, 1, 1), np.float32), (0, 1, 2, 3))[0]
-    wanted = _norm(x.astype(np.float64), (2, 3))
-    channels = (1, groups, each, 1)
+    statistics = stored(np.empty(without(shape, gone), np.float32), plain)[0]
+    wanted = _norm(x.astype(np.float64), gone)
+    channels = (1, 1, groups, each, 1)
     row = np.linspace(1, 2, groups * each, dtype=np.float32).reshape(channels)
-    own = {name: stored(row, (0, 1, 2, 3))[0] for name in parameters.split()}
+    own = {name: stored(row, plain)[0] for name in parameters.split()}
     wanted = wanted * row if "scale" in own else wanted
     wanted = wanted + row if "shift" in own else wanted
     roles = {"scale": core.ARG_SCALE, "shift": core.ARG_SHIFT}
     kernel = core.Normalization(
         "norm", desc, desc, statistics, **own, epsilon=0.01, threads=threads, isa=isa
     )
-    result = np.empty_like(bytes_)
-    run(kernel, {core.ARG_SRC: bytes_, **{roles[name]: row for name in own}}, result, threads)
+    result, arguments = np.empty_like(bytes_), {roles[name]: row for name in own}
+    run(kernel, {core.ARG_SRC: bytes_, **arguments}, result, threads)
     np.testing.assert_allclose(result, wanted.transpose(order), rtol=2e-5, atol=1e-5)
+    one = core.Normalization(
+        "norm", desc, desc, statistics, **own, epsilon=0.01, threads=1, isa=isa
+    )
+    same = np.empty_like(bytes_)
+    run(one, {core.ARG_SRC: bytes_, **arguments}, same, 1)
+    np.testing.assert_array_equal(result, same)
 
 
 @given(

@@ -80,8 +80,8 @@ void Sweep::fold_run(const std::vector<Loop> &gone) {
     constexpr std::int64_t kFew = 8;  // rows below which joining neighbors would take longer
     std::int64_t rows = 1;
     for (const auto &loop : gone) rows *= loop.extent;
-    if (kept_.empty() || rows < kFew || run_.source != 1 || run_.extent > kReductionLanes / 2)
-        return;
+    const bool is_short = run_.source == 1 && run_.extent <= kReductionLanes / 2;
+    if (!is_short || kept_.empty() || rows < kFew) return;
     const Loop &outer = kept_.back();
     if (outer.source != run_.extent) return;
     fold_ = run_.extent;

@@ -9,6 +9,15 @@
 namespace stridewise {
 namespace {
 
+// The same bits as another type of the same size.
+template <class To, class From>
+inline To bit_cast(const From &from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    __builtin_memcpy(&to, &from, sizeof to);
+    return to;
+}
+
 // exp(r) for |r| <= ln(2) / 2. Source: Cephes, expf.
 template <int N>
 inline typename Lanes<N>::V near_exponential(typename Lanes<N>::V r) {
@@ -27,16 +36,8 @@ struct Functions {
     using V = typename L::V;
     using Mask = typename L::Mask;
 
-    static inline V floats(Mask bits) {
-        V value;
-        __builtin_memcpy(&value, &bits, sizeof value);
-        return value;
-    }
-    static inline Mask bits(V value) {
-        Mask found;
-        __builtin_memcpy(&found, &value, sizeof found);
-        return found;
-    }
+    static inline V floats(Mask bits) { return bit_cast<V>(bits); }
+    static inline Mask bits(V value) { return bit_cast<Mask>(value); }
 
     // Multiplication by two powers of 2 overflows and underflows as the exact result does.
     static inline V exponential(V x) {

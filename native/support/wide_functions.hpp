@@ -31,7 +31,7 @@ struct WideFunctions {
 
     // x^y as IEEE 754 has it, within 1 unit in the last place.
     static V power(V x, V y) {
-        const V size = floats(F::bits(x) & 0x7FFFFFFF);
+        const V size = F::floats(F::bits(x) & 0x7FFFFFFF);
         Wide bases[2], exponents[2], found[2];
         widen(size, bases);
         widen(y, exponents);
@@ -56,17 +56,6 @@ struct WideFunctions {
     // Sums with it have no fractions, and the low bits of a whole number.
     static constexpr double kWhole = 6755399441055744.0;  // 1.5 * 2^52
 
-    static inline V floats(Mask bits) { return F::floats(bits); }
-    static inline Wide doubles(Bits bits) {
-        Wide value;
-        __builtin_memcpy(&value, &bits, sizeof value);
-        return value;
-    }
-    static inline Bits bits(Wide value) {
-        Bits found;
-        __builtin_memcpy(&found, &value, sizeof found);
-        return found;
-    }
     static inline Wide all(double value) { return value - Wide{}; }
 
     static inline void widen(V x, Wide *to) {
@@ -94,9 +83,10 @@ struct WideFunctions {
         // Instructions convert no 64-bit integers before AVX-512: these are the low bits of a sum.
         constexpr std::int64_t kExponents = 0x4330000000000000;  // 2^52
         constexpr std::int64_t kMantissa = 0x000FFFFFFFFFFFFF, kOne = 0x3FF0000000000000;
-        const Bits raw = bits(x);
-        Wide exponent = doubles(((raw >> 52) & 0x7FF) | kExponents) - (4503599627370496.0 + 1023);
-        Wide m = doubles((raw & kMantissa) | kOne);
+        const Bits raw = bit_cast<Bits>(x);
+        Wide exponent =
+            bit_cast<Wide>(((raw >> 52) & 0x7FF) | kExponents) - (4503599627370496.0 + 1023);
+        Wide m = bit_cast<Wide>((raw & kMantissa) | kOne);
         const Bits is_large = m > 1.4142135623730951;
         m = is_large ? m * 0.5 : m;
         exponent = is_large ? exponent + 1.0 : exponent;
@@ -123,7 +113,7 @@ struct WideFunctions {
         p = p * r + 0.24022651213595259;
         p = p * r + 0.69314720671062002;
         p = p * r + 0.9999999999595488;
-        return p * doubles((bits(shifted) + 1023) << 52);
+        return p * bit_cast<Wide>((bit_cast<Bits>(shifted) + 1023) << 52);
     }
 
     // The sine of x and of `quarters` quarters of a turn.
@@ -138,7 +128,7 @@ struct WideFunctions {
         for (int i = 0; i < 2; ++i) {
             const Wide shifted = wide[i] * kInverse + kWhole, count = shifted - kWhole;
             rests[i] = (wide[i] - count * kFirst) - count * kRest;
-            const Bits low = bits(shifted);
+            const Bits low = bit_cast<Bits>(shifted);
             counts[i] = __builtin_convertvector(low, HalfMask);
         }
         Mask count;

@@ -9,13 +9,28 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
-from threading import Lock
+from threading import Event, Lock
 
 __all__ = ["paused"]
 
 _LOCK = Lock()
 _BLOCKS: list[bool] = []
 """For each block that runs, whether the collector was enabled when it began."""
+
+_HAS_FROZEN = Event()
+"""Set once objects were found frozen: to count them takes as long as a compilation if there are
+millions, and they usually stay frozen."""
+
+
+def _make_all_old() -> None:
+    """Count all objects as old, unless some are frozen: they would no longer be."""
+    if _HAS_FROZEN.is_set():
+        return
+    if gc.get_freeze_count():
+        _HAS_FROZEN.set()
+        return
+    gc.freeze()
+    gc.unfreeze()
 
 
 @contextmanager
@@ -41,7 +56,5 @@ def paused() -> Generator[None]:
             if _BLOCKS:
                 _BLOCKS[0] |= was_enabled
             elif was_enabled:
-                if not gc.get_freeze_count():
-                    gc.freeze()
-                    gc.unfreeze()
+                _make_all_old()
                 gc.enable()

@@ -15,11 +15,6 @@ namespace {
 
 // Number of pieces of each thread's share. Idle threads take pieces of others.
 constexpr std::int64_t kPieces = 4;
-// Limit in bytes of weights that stay in the first-level cache beside pixels.
-constexpr std::int64_t kPanelBytes = 16 << 10;
-// Limit in bytes of the weights of one product. They stay in the second-level cache beside those
-// that are fetched meanwhile.
-constexpr std::int64_t kDepthBytes = 64 << 10;
 // Limit in bytes of weights that each thread multiplies by factors.
 constexpr std::int64_t kScaledBytes = 512 << 10;
 // The index of a set of the first-level cache is the part of an address within a page, so a set has
@@ -27,8 +22,6 @@ constexpr std::int64_t kScaledBytes = 512 << 10;
 constexpr std::int64_t kPageBytes = 4096;
 // Lines of a set beside those of the pixels of a product.
 constexpr std::int64_t kOtherLines = 2;
-// Elements of a cache line.
-constexpr std::int64_t kLine = 64 / sizeof(float);
 
 Conv1x1Options checked(Conv1x1Options o) {
     const auto known = kernel_isas(o.lanes, o.halves.source);
@@ -71,7 +64,7 @@ struct Conv1x1::Call {
     const float *bias;     // of all groups, zero-padded to whole pairs of vectors
     const float *factors;  // of all images and groups, padded to whole vectors
     std::byte *result;
-    const Stage *stages;
+    const std::vector<Stage> *stages;
 };
 
 Conv1x1::Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t between)
@@ -133,33 +126,30 @@ void Conv1x1::plan_items() {
     const auto nbytes_of = [](std::int64_t count) {
         return count * static_cast<std::int64_t>(sizeof(float));
     };
-    rows_ = product_rows();
+    const std::int64_t rows = product_rows();
+    products_.emplace(*kernels_, ProductRuns{channels_, {0}}, outputs_, rows, result_,
+                      !o.channels_last, o.halves);
     scales_weights_ =
         o.has_factor && before_.empty() && !is_strided() && pairs_ * 2 * lanes <= pixels_;
     // Results of a pixel are written one group after the other.
     const std::int64_t written = o.groups > 1 ? o.outputs : 0;
     const std::int64_t nbytes = nbytes_of(chunks_ * lanes + written);
-    const std::int64_t groups = ceil_div(pixels_, rows_), cells = o.images * o.groups;
+    const std::int64_t groups = ceil_div(pixels_, rows), cells = o.images * o.groups;
     const std::int64_t wanted = o.threads == 1 ? 1 : kPieces * o.threads;
-    const std::int64_t band = caches().second / 2 - kDepthBytes;
-    bands_ = ceil_div(groups, std::max<std::int64_t>(band / (nbytes * rows_), 1));
+    const std::int64_t band = caches().second / 2 - Products::kDepthBytes;
+    bands_ = ceil_div(groups, std::max<std::int64_t>(band / (nbytes * rows), 1));
     const auto split_pixels = [&](std::int64_t count) {
         bands_ = std::max(bands_, std::min(count, ceil_div(groups, 2)));
     };
     split_pixels(ceil_div(o.threads, o.images));
     splits_ = std::clamp<std::int64_t>(ceil_div(wanted, cells * bands_), 1, pairs_);
     split_pixels(ceil_div(wanted, cells * splits_));
-    panel_ = channels_ * 2 * lanes;
-    const std::int64_t most = ceil_div(pairs_, splits_) * panel_;
+    const std::int64_t most = ceil_div(pairs_, splits_) * products_->panel();
     scales_weights_ = scales_weights_ && nbytes_of(most) <= kScaledBytes;
     scaled_count_ = scales_weights_ ? most : 0;
     gathered_count_ = gathers() ? ceil_div(pixels_, bands_) * chunks_ * lanes : 0;
-    depths_ = ceil_div(nbytes_of(panel_), kDepthBytes);
-    depth_ = ceil_div(chunks_, depths_) * lanes;
-    depths_ = ceil_div(channels_, depth_);
-    const std::int64_t sums = depths_ > 1 ? ceil_div(pixels_, bands_) : rows_;
-    thread_count_ =
-        apart(whole_lines(scaled_count_) + whole_lines(gathered_count_) + sums * 2 * lanes);
+    const std::int64_t sums = products_->sum_count(ceil_div(pixels_, bands_));
+    thread_count_ = apart(whole_lines(scaled_count_) + whole_lines(gathered_count_) + sums);
 }
 
 // Items of the same pixels are neighbors.
@@ -279,7 +269,7 @@ void Conv1x1::gather(const Call &call, const Item &item, float *gathered) const 
 void Conv1x1::scale_weights(const Call &call, const Item &item, float *scaled) const {
     const std::int64_t wide = 2 * kernels_->lanes, cell = item.image * options_.groups + item.group;
     const float *factors = call.factors + cell * chunks_ * kernels_->lanes;
-    const float *weights = call.weights + (item.group * pairs_ + item.pair) * panel_;
+    const float *weights = call.weights + (item.group * pairs_ + item.pair) * products_->panel();
     for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
         for (std::int64_t channel = 0; channel < channels_; ++channel) {
             for (std::int64_t i = 0; i < wide; ++i) scaled[i] = weights[i] * factors[channel];
@@ -289,127 +279,30 @@ void Conv1x1::scale_weights(const Call &call, const Item &item, float *scaled) c
     }
 }
 
-// The pixels and channels of a product, and where its results are. Before the last of its channels
-// they are sums.
-struct Conv1x1::Place {
-    std::int64_t group, depth, pair;
-    std::int64_t begin, rows;
-    std::int64_t offset;
-    bool is_last;
-};
-
-// What products compute in registers, where it is free: a sum and a clip.
-struct Conv1x1::Ending {
-    const std::byte *others;  // to add; or null
-    bool clips;
-    float low, high;
-    bool is_whole;  // whether there are no further stages
-};
-
-Conv1x1::Ending Conv1x1::ending_of(const Stage *stage, const Stage *end) {
-    Ending found{};
-    if (stage < end && (stage->op == StageOp::sum || stage->op == StageOp::add)) {
-        found.others = static_cast<const std::byte *>(stage++->operand);
-    }
-    found.clips = stage < end && stage->op == StageOp::clip;
-    if (found.clips) {
-        found.low = stage->alpha;
-        found.high = stage++->beta;
-    }
-    found.is_whole = stage == end;
-    return found;
-}
-
 // `weights` are those of the item. `is_gathered` if its pixels have been copied already.
 void Conv1x1::compute(const Call &call, const Item &item, const float *weights, bool is_gathered,
                       float *scratch) const {
-    const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes, count = item.pixel_end - item.pixel;
     const std::int64_t output = item.group * outputs_;
-    const std::int64_t first = item.image * result_.image + item.pixel * result_.pixel +
-                               (o.channels_last ? output : output / lanes * result_.chunk);
-    float *sums = scratch + whole_lines(gathered_count_);
-    const float *source = source_of(call, item);
-    ExpandProduct product{};
-    const bool is_packed = gathers() && !o.halves.source;
-    product.chunk_stride = is_packed ? count * lanes : source_.chunk;
-    product.pixel_stride = is_packed ? lanes : gathers() ? channels_ : source_.pixel;
-    const std::int64_t element = element_nbytes(o.halves.result);
-    if (gathers()) {
-        if (!is_gathered) gather(call, item, scratch);
-        source = scratch;
-    }
-    FinishPixels work{};
-    work.pixel = result_.pixel;
-    work.half = result_.chunk;
-    work.blocked = !o.channels_last;
-    const Stage *stages = call.stages, *stages_end = stages + stages_.size();
-    const Ending ending = ending_of(stages, stages_end);
-    const std::byte *others = ending.others;
-    product.low = ending.low;
-    product.high = ending.high;
-    // Results of all outputs of a pixel are neighbors with channels last. If all weights of the
-    // item stay in the nearest cache, they are written one after the other.
-    const std::int64_t pairs = item.pair_end - item.pair;
-    const bool by_pixel = pairs * panel_ * static_cast<std::int64_t>(sizeof(float)) <= kPanelBytes;
-    const std::int64_t groups = ceil_div(count, rows_);
-    // Weights of a model do not stay in the caches from one call to the next. While products read
-    // some weights, they fetch those of the products after them, which may be of the next item.
-    const std::int64_t fetched = by_pixel ? 0 : ceil_div(2 * lanes * lanes / kLine, groups);
-    const std::int64_t deep = depth_ * 2 * lanes;
+    const bool is_packed = gathers() && !options_.halves.source;
+    if (gathers() && !is_gathered) gather(call, item, scratch);
     const std::int64_t last = scales_weights_ ? item.pair_end : pairs_;
-    const float *end = weights + (last - item.pair) * panel_;
-    const auto place = [&](std::int64_t index) {
-        const std::int64_t group = by_pixel ? index / pairs : index % groups;
-        const std::int64_t depth = by_pixel ? 0 : index / groups % depths_;
-        const std::int64_t pair = item.pair + (by_pixel ? index % pairs : index / groups / depths_);
-        const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
-        const std::int64_t offset = first + 2 * pair * result_.chunk + begin * result_.pixel;
-        return Place{group, depth, pair, begin, end - begin, offset, depth + 1 == depths_};
-    };
-    const std::int64_t total = groups * depths_ * pairs;
-    for (std::int64_t index = 0; index < total; ++index) {
-        const Place here = place(index);
-        product.rows = work.count = here.rows;
-        product.channels = std::min(depth_, channels_ - here.depth * depth_);
-        product.weights = weights + (here.pair - item.pair) * panel_ + here.depth * deep;
-        const std::int64_t ahead = here.group * depth_ / lanes * fetched * kLine;
-        product.next = product.weights + deep + ahead;
-        product.next_lines = ahead < deep && product.next < end ? fetched : 0;
-        // Pixels come from memory when they are read for the first time.
-        product.fetches = here.pair == item.pair && !gathers();
-        product.pixels = source + here.begin * product.pixel_stride +
-                         here.depth * depth_ / lanes * product.chunk_stride;
-        float *own = sums + (depths_ > 1 ? here.begin * 2 * lanes : 0);
-        work.sums = own;
-        work.lanes = std::min(outputs_ - here.pair * 2 * lanes, 2 * lanes);
-        work.offset = here.offset;
-        work.result = call.result + here.offset * element;
-        const bool is_first = here.depth == 0;
-        product.start = is_first ? call.bias + (item.group * pairs_ + here.pair) * 2 * lanes : own;
-        product.start_pixel = is_first ? 0 : 2 * lanes;
-        // Products store their results if these are whole vectors without further stages.
-        const bool stores = here.is_last && ending.is_whole && work.lanes % lanes == 0;
-        product.others = stores && others != nullptr ? others + here.offset * element : nullptr;
-        product.clips = here.is_last && ending.clips && (stores || others == nullptr);
-        work.stages = stages + (product.clips ? 1 : 0);
-        work.stage_count = static_cast<int>(stages_end - work.stages);
-        product.results = stores ? work.result : own;
-        product.result_pixel = stores ? result_.pixel : 2 * lanes;
-        product.result_half = stores ? result_.chunk : lanes;
-        product.expected.rows = 0;
-        if (const Place next = place(index + 1); index + 1 < total && next.is_last) {
-            const auto at = [&](const std::byte *from) {
-                return reinterpret_cast<const char *>(from + next.offset * element);
-            };
-            product.expected = {at(call.result), others == nullptr ? nullptr : at(others),
-                                result_.pixel * element, result_.chunk * element, next.rows};
-        }
-        const auto &kernels = stores ? kernels_->store : kernels_->multiply;
-        const bool is_strided = o.halves.source || product.pixel_stride != lanes;
-        kernels[is_strided][work.lanes > lanes](product);
-        if (here.is_last && !stores) kernels_->finish(work);
-    }
+    ProductTile tile{};
+    tile.source = gathers() ? scratch : source_of(call, item);
+    tile.source_pixel = is_packed ? lanes : gathers() ? channels_ : source_.pixel;
+    tile.source_chunk = is_packed ? count * lanes : source_.chunk;
+    tile.fetches = !gathers();
+    tile.rows = 1;
+    tile.columns = count;
+    tile.weights = weights;
+    tile.weights_end = weights + (last - item.pair) * products_->panel();
+    tile.bias = call.bias + (item.group * pairs_ + item.pair) * 2 * lanes;
+    tile.result = item.image * result_.image + item.pixel * result_.pixel +
+                  (options_.channels_last ? output : output / lanes * result_.chunk);
+    tile.pair = item.pair;
+    tile.pair_end = item.pair_end;
+    tile.sums = scratch + whole_lines(gathered_count_);
+    products_->run(tile, *call.stages, call.result);
 }
 
 void Conv1x1::execute(const std::vector<void *> &data, void *scratchpad) const {
@@ -446,7 +339,7 @@ void Conv1x1::execute(const std::vector<void *> &data, void *scratchpad) const {
                     bias,
                     factors,
                     static_cast<std::byte *>(data[2]),
-                    stages.data()};
+                    &stages};
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {
         float *scaled = scratch + part * thread_count_, *own = scaled + whole_lines(scaled_count_);
@@ -459,7 +352,8 @@ void Conv1x1::execute(const std::vector<void *> &data, void *scratchpad) const {
             const bool is_gathered =
                 next.image == last.image && next.group == last.group && next.pixel == last.pixel;
             last = next;
-            const float *weights = call.weights + (next.group * pairs_ + next.pair) * panel_;
+            const float *weights =
+                call.weights + (next.group * pairs_ + next.pair) * products_->panel();
             compute(call, next, scales_weights_ ? scaled : weights, is_gathered, own);
         }
     });

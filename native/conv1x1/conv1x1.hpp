@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "conv1x1/kernels.hpp"
+#include "conv1x1/products.hpp"
 #include "executor/kernel.hpp"
 #include "onednn/primitives.hpp"
 #include "support/images.hpp"
@@ -45,8 +47,6 @@ class Conv1x1 : public Kernel {
 
   private:
     struct Call;
-    struct Place;
-    struct Ending;
     // The pixels and the pairs of vectors of results of a group that are one item of work.
     struct Item {
         std::int64_t image, group, pixel, pixel_end, pair, pair_end;
@@ -54,7 +54,6 @@ class Conv1x1 : public Kernel {
 
     void plan_stages(const PostOps &post_ops, std::size_t between);
     std::int64_t product_rows() const;
-    static Ending ending_of(const Stage *stage, const Stage *end);
     void plan_items();
     std::int64_t item_count() const { return options_.images * options_.groups * bands_ * splits_; }
     Item item(std::int64_t index) const;
@@ -80,11 +79,10 @@ class Conv1x1 : public Kernel {
     std::int64_t channels_, outputs_, chunks_, pairs_;
     std::int64_t bands_, splits_;  // of the pixels of an image, and of the pairs of a group
     bool scales_weights_;          // by the factors, because they are fewer than pixels
-    std::int64_t rows_;            // pixels of one product
-    std::int64_t depth_, depths_;  // channels of one product, and products of all channels
-    // Sizes in elements: the weights of a pair of vectors, the copies of source pixels and of
-    // weights of an item, and the scratchpad of one thread.
-    std::int64_t panel_, gathered_count_, scaled_count_, thread_count_;
+    std::optional<Products> products_;
+    // Sizes in elements: the copies of source pixels and of weights of an item, and the scratchpad
+    // of one thread.
+    std::int64_t gathered_count_, scaled_count_, thread_count_;
     ImageStrides source_, result_;
     std::vector<Stage> before_, stages_;
     std::vector<int> operands_;  // for each of stages_, the index of its operand in args(), or -1

@@ -67,7 +67,7 @@ struct Expansion {
         explicit Expect(const ExpandProduct &of)
             : expected(of.expected),
               row(0),
-              step((of.expected.rows * N + of.channels - 1) / of.channels) {}
+              step((of.expected.rows * N + of.runs * of.channels - 1) / (of.runs * of.channels)) {}
         inline void next() {
             const std::int64_t rows = expected.rows - row < step ? expected.rows : row + step;
             for (; row < rows; ++row) {
@@ -96,21 +96,28 @@ struct Expansion {
             const float *start = product.start + row * product.start_pixel;
             for (int i = 0; i < Width; ++i) sums[row][i] = L::load(start + i * N);
         }
-        std::int64_t left = product.channels;
-        for (; left >= N; left -= N, advance(product.chunk_stride)) {
-            if (!Strided && product.fetches) fetch.next();
-            for (std::int64_t line = 0; line < product.next_lines; ++line) {
-                __builtin_prefetch(next, 0, 3);
-                next += kLine;
-            }
-            expect.next();
+        for (std::int64_t run = 0;;) {
+            std::int64_t left = product.channels;
+            for (; left >= N; left -= N, advance(product.chunk_stride)) {
+                if (!Strided && product.fetches) fetch.next();
+                for (std::int64_t line = 0; line < product.next_lines; ++line) {
+                    __builtin_prefetch(next, 0, 3);
+                    next += kLine;
+                }
+                expect.next();
 #pragma GCC unroll 4
-            for (int lane = 0; lane < N; ++lane, weights += 2 * N) {
-                add(pixels, stride, lane, weights, sums);
+                for (int lane = 0; lane < N; ++lane, weights += 2 * N) {
+                    add(pixels, stride, lane, weights, sums);
+                }
             }
+            if (left > 0 && product.channels < N) expect.next();
+            for (; left > 0; --left, advance(1), weights += 2 * N) {
+                add(pixels, stride, 0, weights, sums);
+            }
+            if (++run >= product.runs) break;
+            const float *start = product.pixels + (product.offsets[run] - product.offsets[0]);
+            for (int i = 0; i < kPointers; ++i) pixels[i] = start + i * kShare * stride;
         }
-        for (; left > 0; --left, advance(1), weights += 2 * N)
-            add(pixels, stride, 0, weights, sums);
         if (product.others != nullptr) {
 #pragma GCC unroll 16
             for (int row = 0; row < Most; ++row) {

@@ -86,8 +86,8 @@ struct ExpandProduct {
     const float *pixels;        // [chunk][pixel][lane]
     std::int64_t chunk_stride;  // elements from one chunk to the next
     std::int64_t pixel_stride;  // elements from one pixel to the next, for kernels that take any
-    std::int64_t channels;      // or pairs
-    const float *weights;       // [channel][2 * lane]
+    std::int64_t channels;      // or pairs; of a run
+    const float *weights;       // [run][channel][2 * lane]
     const float *start;         // [2 * lane]: the bias, or earlier sums of the first pixel
     std::int64_t start_pixel;   // elements from these of one pixel to the next; 0 for a bias
     void *results;              // of the first vector, of the type of the kernel's results
@@ -101,6 +101,9 @@ struct ExpandProduct {
     const float *next;         // weights to prefetch meanwhile
     std::int64_t next_lines;   // cache lines of them per chunk; 0 for none
     ExpectedResults expected;  // by the next product
+    // Each pixel has some runs of channels. Elements to them; those of the first are subtracted.
+    const std::int64_t *offsets = nullptr;
+    std::int64_t runs = 1;
 };
 
 // Some source pixels of a depthwise convolution that is not fused.

@@ -14,6 +14,7 @@
 #include "bindings/shared.hpp"
 #include "conv1x1/conv1x1.hpp"
 #include "conv_int8/conv_int8.hpp"
+#include "conv_windows/conv_windows.hpp"
 #include "depthwise/bytes.hpp"
 #include "depthwise/depthwise.hpp"
 #include "depthwise/transposed.hpp"
@@ -202,6 +203,40 @@ void init_conv1x1(Conv1x1 *self, const MemoryDesc &src, const MemoryDesc &dst, b
         if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand);
     }
     new (self) Conv1x1(made);
+}
+
+void init_conv_windows(ConvWindows *self, const MemoryDesc &src, const MemoryDesc &dst,
+                       bool has_bias, const Dims &begins, const Dims &ends, const Entries &entries,
+                       const Dims &window, const Dims &strides, const Dims &dilations, int lanes,
+                       int threads, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4, "conv_windows: expected images of two axes");
+    for (const Dims &given : {begins, ends, window, strides, dilations}) {
+        require(given.size() == 2, "conv_windows: expected pads and windows of two axes");
+    }
+    ConvWindowsOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.outputs = to[1];
+    options.pads = {begins[0], begins[1], ends[0], ends[1]};
+    options.down = {window[0], strides[0], dilations[0]};
+    options.across = {window[1], strides[1], dilations[1]};
+    options.lanes = lanes;
+    options.source_last = src == MemoryDesc(from, src.dtype(), "acdb");
+    options.result_last = dst == MemoryDesc(to, dst.dtype(), "acdb");
+    options.has_bias = has_bias;
+    options.threads = threads;
+    options.isa = isa;
+    const PostOps post_ops = parse_post_ops(entries);
+    const ConvWindows made(std::move(options), post_ops);
+    check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DST, dst}});
+    for (const auto &post_op : post_ops) {
+        const auto *binary = std::get_if<BinaryPostOp>(&post_op);
+        if (binary != nullptr) check_arguments(made, {{DNNL_ARG_DST, binary->operand}});
+    }
+    new (self) ConvWindows(made);
 }
 
 GradientOptions gradient_options(const std::string &what, const MemoryDesc &src,
@@ -393,6 +428,10 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_byte_conv, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, "numbers"_a, nb::kw_only(), "window"_a, "strides"_a,
              "dilations"_a, "threads"_a, "isa"_a = "");
+    nb::class_<ConvWindows, Kernel>(m, "ConvWindows", nb::is_final())
+        .def("__init__", &init_conv_windows, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
+             "pads_end"_a, "post_ops"_a, nb::kw_only(), "window"_a, "strides"_a, "dilations"_a,
+             "lanes"_a, "threads"_a, "isa"_a = "");
     nb::class_<Conv1x1, Kernel>(m, "Conv1x1", nb::is_final())
         .def("__init__", &init_conv1x1, "src"_a, "dst"_a, "has_bias"_a, "has_factor"_a,
              "post_ops"_a, nb::kw_only(), "between"_a, "lanes"_a, "threads"_a,

@@ -27,6 +27,12 @@ struct FinishPixels : ResultPixels {
     const float *sums;  // [pixel][2 * lane]
 };
 
+// Outputs that are so few that products of vectors of channels, added up, are fewer than those of
+// vectors of outputs.
+constexpr int kMostDots = 4;
+// Limit of the pixels that are summed up at once.
+constexpr int kMostDotRows = 8;
+
 struct Conv1x1Kernels {
     int lanes;                                   // elements of a vector
     int row_count;                               // pixels of one matrix product
@@ -37,6 +43,13 @@ struct Conv1x1Kernels {
     // The same; results have their type.
     void (*store[2][2])(const ExpandProduct &product);
     void (*finish)(const FinishPixels &pixels);
+    // Sums of a few outputs, by their number: pixels in vectors of the elements of a run. Weights
+    // are [output][run][channel], and at most dot_rows pixels are summed up at once.
+    int dot_rows[kMostDots];
+    void (*dot[kMostDots])(const ExpandProduct &product);
+    // Copies `count` pixels whose channels are `plane` elements apart to [pixel][channel].
+    void (*interleave)(const float *from, std::int64_t plane, std::int64_t channels,
+                       std::int64_t count, float *to);
 };
 
 const Conv1x1Kernels &portable_conv1x1_kernels(int lanes);

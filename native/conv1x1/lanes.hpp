@@ -74,6 +74,93 @@ struct Finish {
     }
 };
 
+// Sums of up to `Most` pixels for each of some outputs. All sums of an output are in one order,
+// whatever the number of pixels.
+template <int N, int Most, int Outputs>
+struct Dots {
+    using L = Lanes<N>;
+    using V = typename L::V;
+
+    template <class Load>
+    static inline void add(const ExpandProduct &product, const float *from, const float *weights,
+                           std::int64_t each, V (*sums)[Outputs], const Load &load) {
+        V factors[Outputs];
+#pragma GCC unroll 4
+        for (int i = 0; i < Outputs; ++i) factors[i] = load(weights + i * each);
+#pragma GCC unroll 8
+        for (int row = 0; row < Most; ++row) {
+            const V value = load(from + row * product.pixel_stride);
+#pragma GCC unroll 4
+            for (int i = 0; i < Outputs; ++i) sums[row][i] += value * factors[i];
+        }
+    }
+
+    static void multiply(const ExpandProduct &product) {
+        const std::int64_t count = product.channels, each = product.runs * count;
+        V sums[Most][Outputs] = {};
+        const float *weights = product.weights;
+        for (std::int64_t run = 0; run < product.runs; ++run, weights += count) {
+            const float *from = product.pixels + (product.offsets[run] - product.offsets[0]);
+            std::int64_t at = 0;
+            for (; at + N <= count; at += N) {
+                add(product, from + at, weights + at, each, sums,
+                    [](const float *some) { return L::load(some); });
+            }
+            if (at == count) continue;
+            add(product, from + at, weights + at, each, sums,
+                [&](const float *some) { return L::load_some(some, count - at); });
+        }
+        auto *results = static_cast<float *>(product.results);
+#pragma GCC unroll 8
+        for (int row = 0; row < Most; ++row) {
+#pragma GCC unroll 4
+            for (int i = 0; i < Outputs; ++i) {
+                results[row * product.result_pixel + i] = product.start[i] + L::total(sums[row][i]);
+            }
+        }
+    }
+
+    static void run(const ExpandProduct &product) {
+        if (product.rows == Most) {
+            multiply(product);
+        } else if constexpr (Most > 1) {
+            Dots<N, Most - 1, Outputs>::run(product);
+        }
+    }
+};
+
+// With a `Count` known here, vectors of several channels are shuffled in registers.
+template <int Count>
+inline void interleave_channels(const float *__restrict from, std::int64_t plane,
+                                std::int64_t pixels, std::int64_t stride, float *__restrict to) {
+    for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+        for (int channel = 0; channel < Count; ++channel) {
+            to[pixel * stride + channel] = from[channel * plane + pixel];
+        }
+    }
+}
+
+inline void interleave(const float *from, std::int64_t plane, std::int64_t channels,
+                       std::int64_t count, float *to) {
+    switch (channels) {
+        case 2:
+            return interleave_channels<2>(from, plane, count, 2, to);
+        case 3:
+            return interleave_channels<3>(from, plane, count, 3, to);
+        case 4:
+            return interleave_channels<4>(from, plane, count, 4, to);
+        default:
+            for (std::int64_t channel = 0; channel < channels; ++channel) {
+                interleave_channels<1>(from + channel * plane, plane, count, channels,
+                                       to + channel);
+            }
+    }
+}
+
+// Pixels whose sums of so many outputs stay in registers.
+template <int N, int Outputs, int Sums = (N == 16 ? 16 : 9)>
+constexpr int kDotRows = Sums / Outputs < kMostDotRows ? Sums / Outputs : kMostDotRows;
+
 template <int N, int Rows>
 constexpr Conv1x1Kernels kConv1x1Kernels{
     N,
@@ -83,7 +170,11 @@ constexpr Conv1x1Kernels kConv1x1Kernels{
      {Expansion<N, Rows, false, 1, true>::run, Expansion<N, Rows, false, 2, true>::run}},
     {{Expansion<N, Rows, false, 1>::run, Expansion<N, Rows, false>::run},
      {Expansion<N, Rows, false, 1, true>::run, Expansion<N, Rows, false, 2, true>::run}},
-    Finish<N, float>::run};
+    Finish<N, float>::run,
+    {kDotRows<N, 1>, kDotRows<N, 2>, kDotRows<N, 3>, kDotRows<N, 4>},
+    {Dots<N, kDotRows<N, 1>, 1>::run, Dots<N, kDotRows<N, 2>, 2>::run,
+     Dots<N, kDotRows<N, 3>, 3>::run, Dots<N, kDotRows<N, 4>, 4>::run},
+    interleave};
 
 template <int N, int Rows, class T>
 constexpr Conv1x1Kernels kConv1x1PairKernels{
@@ -94,7 +185,10 @@ constexpr Conv1x1Kernels kConv1x1PairKernels{
      {Expansion<N, Rows, true, 1, true>::run, Expansion<N, Rows, true, 2, true>::run}},
     {{nullptr, nullptr},
      {Expansion<N, Rows, true, 1, true, T>::run, Expansion<N, Rows, true, 2, true, T>::run}},
-    Finish<N, T>::run};
+    Finish<N, T>::run,
+    {},
+    {},
+    nullptr};
 
 template <int N, int Rows>
 const Conv1x1Kernels &conv1x1_pair_kernels(bool half) {

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include "isa/totals.hpp"
 #include "support/byte_vectors.hpp"
 #include "support/vectors.hpp"
 
@@ -12,6 +13,11 @@ namespace {
 template <>
 inline Lanes<8>::V Lanes<8>::spread(const float *from) {
     return _mm256_broadcast_ss(from);
+}
+
+template <>
+inline float Lanes<8>::total(V value) {
+    return total_of(value);
 }
 
 // GCC compiles comparisons and selections to two instructions.

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include "isa/totals.hpp"
 #include "support/vectors.hpp"
 
 namespace stridewise {
@@ -14,6 +15,12 @@ constexpr __mmask16 kAll = 0xFFFF;
 template <>
 inline Lanes<16>::V Lanes<16>::spread(const float *from) {
     return _mm512_set1_ps(*from);
+}
+
+template <>
+inline float Lanes<16>::total(V value) {
+    return total_of(_mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xFF, value, 0),
+                                  _mm512_maskz_extractf32x8_ps(0xFF, value, 1)));
 }
 
 inline __mmask16 first_lanes(std::int64_t count) {

@@ -1,5 +1,4 @@
 #include "isa/avx512.hpp"
-#include "isa/totals.hpp"
 #include "reduction/row_lanes.hpp"
 
 namespace stridewise {
@@ -12,13 +11,6 @@ inline Functions<16>::V Functions<16>::exponential(V x) {
     const V n = L::whole(x * 1.44269504088896341F);
     const V r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
     return _mm512_maskz_scalef_ps(kAll, near_exponential<16>(r), n);
-}
-
-template <>
-inline float Rows<16>::total(V values) {
-    // Without a mask, GCC 12 warns of uninitialized vectors.
-    return total_of(_mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xFF, values, 0),
-                                  _mm512_maskz_extractf32x8_ps(0xFF, values, 1)));
 }
 
 }  // namespace

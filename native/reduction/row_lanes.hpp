@@ -43,13 +43,6 @@ struct Rows {
         }
     }
 
-    // The sum of all lanes, of one half and the other first.
-    static inline float total(V values) {
-        float found[N];
-        L::store(found, values);
-        return join_all<Sum>(found, N);
-    }
-
     // Of a row with NaN any number: its sums are NaN in any case.
     template <class T>
     static inline float greatest(const T *from, std::int64_t count) {
@@ -75,7 +68,7 @@ struct Rows {
             const V x = function(at, lanes);
             parts[part] += lanes == N ? x : L::without(x, lanes);
         });
-        return total((parts[0] + parts[1]) + (parts[2] + parts[3]));
+        return L::total((parts[0] + parts[1]) + (parts[2] + parts[3]));
     }
 
     static constexpr std::int64_t kMostRows = 8;

@@ -109,6 +109,14 @@ struct Lanes {
         }
         return value;
     }
+    // The sum of all lanes, of one half and the other first. Files for instruction sets that
+    // shuffle define their own.
+    static inline float total(V value) {
+        for (int half = N / 2; half > 0; half /= 2) {
+            for (int lane = 0; lane < half; ++lane) value[lane] += value[lane + half];
+        }
+        return value[0];
+    }
     // The nearest whole numbers, ties to even. Files for instruction sets that round define their
     // own.
     static inline V whole(V x) {

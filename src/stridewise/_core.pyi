@@ -320,6 +320,43 @@ class Conv1x1(Kernel):
             isa: one of ``kernel_isas``, by default the best.
         """
 
+@final
+class ConvWindows(Kernel):
+    """Convolution as products of windows."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        pads_begin: Sequence[int],
+        pads_end: Sequence[int],
+        post_ops: Sequence[PostOp],
+        *,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: f32 in acdb or abcd.
+            dst: the destination: f32 in acdb, or in blocks of ``lanes`` channels.
+            has_bias: whether there is a bias.
+            pads_begin: padding above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: any. Operands have the descriptor of dst.
+            window: taps along rows and columns.
+            strides: pixels of the source from one result to the next.
+            dilations: pixels of the source from one tap to the next.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads. Results do not depend on it.
+            isa: one of ``kernel_isas``, by default the best.
+        """
+
 class TransposedDepthwise(Kernel):
     """Transposed depthwise convolution: the gradient of a depthwise convolution's source."""
 

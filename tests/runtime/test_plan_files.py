@@ -166,7 +166,7 @@ def test_an_implementation_that_the_library_lacks_is_refused(file: Path) -> None
     with pytest.raises(sw.PlanError) as caught:
         sw.compile(network(), plan=file, threads=THREADS)
     assert str(caught.value).startswith(
-        f"plan file {str(file)!r}: expected kernels that this library has, found kernel convolut"
+        f"plan file {str(file)!r}: expected kernels that this library has, found kernel conv"
     )
     assert "jit:avx1024" in str(caught.value)
     assert str(caught.value).endswith(

@@ -105,17 +105,24 @@ class Runner:
         self.dst = CORE.MemoryDesc(shape.dst, dtypes[1], self.tag)
         post = [(*item[:2], self.dst) if item[0] == "binary" else item for item in post_ops]
         given = (self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post)
-        common = {"tile": tile, "lanes": lanes, "threads": threads, "isa": isa}
-        self.kernel: Any
+        common = {"lanes": lanes, "threads": threads, "isa": isa}
+        self.kernel: Any = self.created(given, common, tile, in_pairs=in_pairs)
+
+    def created(
+        self, given: tuple[Any, ...], common: dict[str, Any], tile: int, *, in_pairs: bool
+    ) -> Any:
+        shape = self.shape
         if shape.strides != (1, 1):
-            self.kernel = CORE.StridedWinograd(
-                *given, **common, window=shape.window, strides=shape.strides
+            return CORE.StridedWinograd(
+                *given, **common, tile=tile, window=shape.window, strides=shape.strides
             )
-            return
-        self.kernel = CORE.Winograd(
-            *given, **common, window=shape.window, dilations=shape.dilations,
+        return CORE.Winograd(
+            *given, **common, tile=tile, window=shape.window, dilations=shape.dilations,
             groups=shape.groups, pool=shape.pool, multiplies_halves=in_pairs,
         )  # fmt: skip
+
+    def pack(self, w: Array, packed: Any) -> None:
+        self.kernel.pack_into(w, packed, 0)
 
     def __call__(
         self, x: Array, w: Array, bias: Array | None, extras: Sequence[Array] = (),
@@ -123,7 +130,7 @@ class Runner:
     ) -> Array:  # fmt: skip
         kernel, core = self.kernel, CORE
         packed = core.Buffer(kernel.arg_desc(core.ARG_WEIGHTS).nbytes)
-        kernel.pack_into(w, packed, 0)
+        self.pack(w, packed)
         constants = [packed] if bias is None else [packed, bias]
         source, made = self.dtypes
         others = [*extras] if held is None else [*extras, held]

@@ -327,6 +327,15 @@ def _conv1x1(s: KernelArguments) -> _core.Conv1x1:
     )  # fmt: skip
 
 
+def _conv_windows(s: KernelArguments) -> _core.ConvWindows:
+    return s.core.ConvWindows(
+        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None, s.ints("begins"),
+        s.ints("ends"), s.post_ops(), window=s.memory("weights").dims[2:],
+        strides=s.ints("strides"), dilations=s.ints("dilations"), lanes=s.integer("lanes"),
+        threads=s.threads,
+    )  # fmt: skip
+
+
 def _transposed_depthwise(s: KernelArguments) -> _core.Kernel:
     return s.core.TransposedDepthwise(
         s.memory("src"), s.memory("dst"), s.ints("begins"), s.post_ops(),
@@ -501,6 +510,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "conv1x1": _conv1x1,
     "conv_int8": _conv_int8,
     "conv_weight_gradient": _conv_weight_gradient,
+    "conv_windows": _conv_windows,
     "depthwise": _depthwise,
     "depthwise_int8": _depthwise_int8,
     "depthwise_weight_gradient": _depthwise_weight_gradient,

@@ -24,7 +24,7 @@ _SIZELESS = frozenset(
 )
 """Parameters that do not change the time, or that other traits contain."""
 _DIRECT = frozenset(
-    {"conv_int8", "conv_weight_gradient", "convolution", "deconvolution"}
+    {"conv_int8", "conv_weight_gradient", "conv_windows", "convolution", "deconvolution"}
     | {"fitted_convolution", "fitted_deconvolution"}
 )
 """Kinds whose weights tell the window."""

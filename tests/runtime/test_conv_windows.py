@@ -9,6 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import stridewise as sw
+from stridewise.ops import GraphBuilder
+from stridewise.runtime.execution.loading import load, lower_plan
+from stridewise.runtime.simulation.reference import run_reference
+
 from .winograd_layers import CORE, KERNELS, Array, Runner, Shape, convolved, data, exact
 
 CLIP = ("eltwise", "clip", -1.0, 1.5)
@@ -121,3 +126,42 @@ def shapes(draw: st.DrawFn) -> Shape:
 def test_any_layer(shape: Shape, kernel: tuple[int, str], source: str, kind: str, threads: int):
     found = Windows(shape, kind, kernel, 0, source=source, threads=threads)(*data(shape))
     assert close(found, exact(shape))
+
+
+@pytest.mark.parametrize(
+    ("source", "weights"),
+    [
+        ((2, 3, 20, 14), (3, 3, 5, 5)),
+        ((1, 5, 90), (24, 5, 7)),
+        ((1, 40, 60), (1, 40, 3)),
+        ((1, 6, 9, 5, 6), (40, 6, 3, 1, 1)),
+        ((2, 20, 4, 9, 8), (21, 20, 1, 3, 2)),
+    ],
+    ids=str,
+)
+def test_plans_with_them(source: tuple[int, ...], weights: tuple[int, ...]):
+    """Each way to compute a layer with what follows, over one to three axes, is right."""
+    b, rng = GraphBuilder("layer"), np.random.default_rng(0)
+
+    def constant(*shape: int) -> str:
+        return b.constant(rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape).astype("f4"))
+
+    pads = tuple(extent // 2 for extent in weights[2:])
+    x = b.input("x", source)
+    y = b.op("conv", [x, constant(*weights), constant(weights[0])], {"pads": (*pads, *pads)})
+    spans = zip(source[2:], pads, weights[2:], strict=True)
+    shape = tuple(extent + 2 * pad - taps + 1 for extent, pad, taps in spans)
+    other = b.input("other", (source[0], weights[0], *shape))
+    graph = b.build([b.op("relu", [b.op("add", [y, other])])])
+    given = {name: rng.normal(size=graph.value(name).shape).astype("f4") for name in graph.inputs}
+    wanted = run_reference(graph, given)[graph.outputs[0]]
+    plan = sw.plan(graph, tune="model", threads=2)
+    tried = 0
+    for node in plan.graph.nodes:
+        for index, candidate in enumerate(plan.candidates.nodes[node.name]):
+            if candidate.option.calls and candidate.option.calls[0].spec.kind == "conv_windows":
+                only = plan.restricted("one", {node.name: (index,)})
+                found = load(lower_plan(only)).run(given)[graph.outputs[0]]
+                assert close(found, wanted), candidate.option.algorithm
+                tried += 1
+    assert tried >= 2

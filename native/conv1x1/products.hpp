@@ -38,7 +38,7 @@ class Products {
     Products(const Conv1x1Kernels &kernels, ProductRuns runs, std::int64_t outputs,
              std::int64_t pixels, const ImageStrides &result, bool is_blocked, HalfSides halves);
 
-    std::int64_t pairs() const { return pairs_; }
+    const ProductRuns &runs() const { return runs_; }
     std::int64_t panel() const { return panel_; }  // elements of the weights of a pair
     // Elements of sums of a tile of so many pixels.
     std::int64_t sum_count(std::int64_t pixels) const;

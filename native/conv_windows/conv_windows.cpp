@@ -147,7 +147,6 @@ void ConvWindows::plan_products() {
                                    tap * o.across.dilation * o.channels);
         }
     }
-    runs_ = runs;
     products_.emplace(*kernels_, std::move(runs), o.outputs, kernels_->row_count, result_,
                       !o.result_last, HalfSides{});
     const std::int64_t sums =
@@ -265,9 +264,9 @@ void ConvWindows::add_up(const ProductTile &tile, const Call &call) const {
     const std::int64_t groups = ceil_div(tile.columns, kernels_->dot_rows[outputs]);
     ExpandProduct product{};
     product.pixel_stride = tile.source_pixel;
-    product.channels = runs_.length;
-    product.runs = static_cast<std::int64_t>(runs_.offsets.size());
-    product.offsets = runs_.offsets.data();
+    product.channels = products_->runs().length;
+    product.runs = static_cast<std::int64_t>(products_->runs().offsets.size());
+    product.offsets = products_->runs().offsets.data();
     product.weights = tile.weights;
     product.start = tile.bias;
     product.results = tile.sums;

@@ -65,7 +65,6 @@ class ConvWindows : public Kernel {
     std::int64_t height_, width_, pairs_;  // of the result
     bool is_direct_;                       // whether products read the source itself
     bool has_dots_;                        // whether vectors are of channels, for few outputs
-    ProductRuns runs_;                     // of a window
     std::int64_t bands_, cuts_, splits_;   // of rows, columns and pairs
     std::int64_t pitch_;                   // elements from one row that products read to the next
     std::int64_t copied_count_, thread_count_;

@@ -227,6 +227,7 @@ void init_conv_windows(ConvWindows *self, const MemoryDesc &src, const MemoryDes
     options.source_last = src == MemoryDesc(from, src.dtype(), "acdb");
     options.result_last = dst == MemoryDesc(to, dst.dtype(), "acdb");
     options.has_bias = has_bias;
+    options.halves = {is_half(src), is_half(dst)};
     options.threads = threads;
     options.isa = isa;
     const PostOps post_ops = parse_post_ops(entries);

@@ -43,13 +43,16 @@ struct Conv1x1Kernels {
     // The same; results have their type.
     void (*store[2][2])(const ExpandProduct &product);
     void (*finish)(const FinishPixels &pixels);
+    // The same for results of bfloat16; null in tables of pairs.
+    void (*finish_half)(const FinishPixels &pixels);
     // Sums of a few outputs, by their number: pixels in vectors of the elements of a run. Weights
     // are [output][run][channel], and at most dot_rows pixels are summed up at once.
     int dot_rows[kMostDots];
     void (*dot[kMostDots])(const ExpandProduct &product);
-    // Copies `count` pixels whose channels are `plane` elements apart to [pixel][channel].
-    void (*interleave)(const float *from, std::int64_t plane, std::int64_t channels,
-                       std::int64_t count, float *to);
+    // Copies `count` pixels whose channels are `plane` elements apart to [pixel][channel]. By
+    // whether they are bfloat16.
+    void (*interleave[2])(const void *from, std::int64_t plane, std::int64_t channels,
+                          std::int64_t count, float *to);
 };
 
 const Conv1x1Kernels &portable_conv1x1_kernels(int lanes);

@@ -130,18 +130,20 @@ struct Dots {
 };
 
 // With a `Count` known here, vectors of several channels are shuffled in registers.
-template <int Count>
-inline void interleave_channels(const float *__restrict from, std::int64_t plane,
-                                std::int64_t pixels, std::int64_t stride, float *__restrict to) {
+template <int Count, class T>
+inline void interleave_channels(const T *__restrict from, std::int64_t plane, std::int64_t pixels,
+                                std::int64_t stride, float *__restrict to) {
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
         for (int channel = 0; channel < Count; ++channel) {
-            to[pixel * stride + channel] = from[channel * plane + pixel];
+            to[pixel * stride + channel] = as_float(from[channel * plane + pixel]);
         }
     }
 }
 
-inline void interleave(const float *from, std::int64_t plane, std::int64_t channels,
-                       std::int64_t count, float *to) {
+template <class T>
+void interleave(const void *source, std::int64_t plane, std::int64_t channels, std::int64_t count,
+                float *to) {
+    const T *from = static_cast<const T *>(source);
     switch (channels) {
         case 2:
             return interleave_channels<2>(from, plane, count, 2, to);
@@ -171,10 +173,11 @@ constexpr Conv1x1Kernels kConv1x1Kernels{
     {{Expansion<N, Rows, false, 1>::run, Expansion<N, Rows, false>::run},
      {Expansion<N, Rows, false, 1, true>::run, Expansion<N, Rows, false, 2, true>::run}},
     Finish<N, float>::run,
+    Finish<N, Bfloat16>::run,
     {kDotRows<N, 1>, kDotRows<N, 2>, kDotRows<N, 3>, kDotRows<N, 4>},
     {Dots<N, kDotRows<N, 1>, 1>::run, Dots<N, kDotRows<N, 2>, 2>::run,
      Dots<N, kDotRows<N, 3>, 3>::run, Dots<N, kDotRows<N, 4>, 4>::run},
-    interleave};
+    {interleave<float>, interleave<Bfloat16>}};
 
 template <int N, int Rows, class T>
 constexpr Conv1x1Kernels kConv1x1PairKernels{
@@ -186,9 +189,10 @@ constexpr Conv1x1Kernels kConv1x1PairKernels{
     {{nullptr, nullptr},
      {Expansion<N, Rows, true, 1, true, T>::run, Expansion<N, Rows, true, 2, true, T>::run}},
     Finish<N, T>::run,
+    nullptr,
     {},
     {},
-    nullptr};
+    {}};
 
 template <int N, int Rows>
 const Conv1x1Kernels &conv1x1_pair_kernels(bool half) {

@@ -131,6 +131,7 @@ void Products::run(const ProductTile &tile, const std::vector<Stage> &stages,
     const std::int64_t lanes = kernels_->lanes, wide = 2 * lanes;
     const std::int64_t element = element_nbytes(halves_.result);
     const Ending ending = ending_of(stages);
+    const bool rounds = halves_.result && !halves_.source;
     const Loop loop(*this, tile);
     ExpandProduct product{};
     product.chunk_stride = tile.source_chunk;
@@ -180,8 +181,9 @@ void Products::run(const ProductTile &tile, const std::vector<Stage> &stages,
         work.result = result + here.offset * element;
         product.start = is_first ? tile.bias + (here.pair - tile.pair) * wide : own;
         product.start_pixel = is_first ? 0 : wide;
-        // Products store their results if these are whole vectors without further stages.
-        const bool stores = is_last && ending.is_whole && work.lanes % lanes == 0;
+        // Products store their results if these are whole vectors without further stages, and those
+        // in float32 are not rounded.
+        const bool stores = is_last && ending.is_whole && work.lanes % lanes == 0 && !rounds;
         product.others =
             stores && ending.others != nullptr ? ending.others + here.offset * element : nullptr;
         product.clips = is_last && ending.clips && (stores || ending.others == nullptr);
@@ -205,7 +207,7 @@ void Products::run(const ProductTile &tile, const std::vector<Stage> &stages,
         const auto &kernels = stores ? kernels_->store : kernels_->multiply;
         const bool is_strided = halves_.source || product.pixel_stride != lanes;
         kernels[is_strided][work.lanes > lanes](product);
-        if (is_last && !stores) kernels_->finish(work);
+        if (is_last && !stores) (rounds ? kernels_->finish_half : kernels_->finish)(work);
     }
 }
 

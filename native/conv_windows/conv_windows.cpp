@@ -68,7 +68,8 @@ const Conv1x1Kernels &find_kernels(const ConvWindowsOptions &options) {
 }  // namespace
 
 struct ConvWindows::Call {
-    const float *source, *weights;
+    const std::byte *source;
+    const float *weights;
     const float *bias;  // zero-padded to whole pairs of vectors
     std::byte *result;
     const std::vector<Stage> *stages;
@@ -86,7 +87,7 @@ ConvWindows::ConvWindows(ConvWindowsOptions options, const PostOps &post_ops)
     has_dots_ = o.outputs <= kMostDots;
     source_ = strides_of(true, kernels_->lanes, o.channels, o.height, o.width);
     result_ = strides_of(o.result_last, kernels_->lanes, o.outputs, height_, width_);
-    is_direct_ = o.source_last && o.pads == std::array<std::int64_t, 4>{};
+    is_direct_ = o.source_last && !o.halves.source && o.pads == std::array<std::int64_t, 4>{};
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     plan_stages(post_ops);
     plan_items();
@@ -147,8 +148,9 @@ void ConvWindows::plan_products() {
                                    tap * o.across.dilation * o.channels);
         }
     }
+    // Copies are float32.
     products_.emplace(*kernels_, std::move(runs), o.outputs, kernels_->row_count, result_,
-                      !o.result_last, HalfSides{});
+                      !o.result_last, HalfSides{false, o.halves.result});
     const std::int64_t sums =
         has_dots_ ? kMostDotRows * 2 * kernels_->lanes : products_->sum_count(rows * columns);
     thread_count_ = apart(whole_lines(copied_count_) + sums);
@@ -173,8 +175,8 @@ MemoryDesc ConvWindows::arg_desc(int arg) const {
     const auto &o = given_;
     switch (arg) {
         case DNNL_ARG_SRC:
-            return MemoryDesc({o.images, o.channels, o.height, o.width}, "f32",
-                              o.source_last ? "acdb" : "abcd");
+            return MemoryDesc({o.images, o.channels, o.height, o.width},
+                              o.halves.source ? "bf16" : "f32", o.source_last ? "acdb" : "abcd");
         case DNNL_ARG_WEIGHTS:
             return MemoryDesc({o.outputs, o.channels, o.down.taps, o.across.taps}, "f32",
                               has_dots_       ? "acdb"
@@ -190,20 +192,22 @@ MemoryDesc ConvWindows::arg_desc(int arg) const {
             const bool is_turned = o.height != options_.height || o.width != options_.width;
             return image_desc(
                 {o.images, o.outputs, is_turned ? width_ : height_, is_turned ? height_ : width_},
-                false, o.result_last, o.lanes);
+                o.halves.result, o.result_last, o.lanes);
         }
     }
 }
 
 // Copies pixels of a row of the source: all channels of one after those of the other.
-void ConvWindows::copy_row(const float *from, std::int64_t first, std::int64_t count,
+void ConvWindows::copy_row(const std::byte *from, std::int64_t first, std::int64_t count,
                            float *to) const {
-    const std::int64_t channels = options_.channels;
-    if (options_.source_last) {
-        std::copy_n(from + first * channels, count * channels, to);
-        return;
+    const auto &o = options_;
+    const std::int64_t nbytes = element_nbytes(o.halves.source);
+    const auto &interleave = kernels_->interleave[o.halves.source];
+    if (o.source_last) {
+        interleave(from + first * o.channels * nbytes, 0, 1, count * o.channels, to);
+    } else {
+        interleave(from + first * nbytes, o.height * o.width, o.channels, count, to);
     }
-    kernels_->interleave(from + first, options_.height * options_.width, channels, count, to);
 }
 
 // Copies what an item reads, with zeros where the image is padded.
@@ -214,7 +218,8 @@ void ConvWindows::copy(const Call &call, const Item &item, float *to) const {
     const std::int64_t left = std::clamp<std::int64_t>(-first, 0, columns);
     const std::int64_t right = std::clamp<std::int64_t>(o.width - first, left, columns);
     const std::int64_t begin = item.row * o.down.stride - o.pads[0];
-    const float *image = call.source + item.image * source_.image;
+    const std::int64_t nbytes = element_nbytes(o.halves.source);
+    const std::byte *image = call.source + item.image * source_.image * nbytes;
     for (std::int64_t row = 0; row < copied_by(item.row_end - item.row); ++row, to += pitch_) {
         const std::int64_t at = begin + row, end = columns * o.channels;
         if (at < 0 || at >= o.height) {
@@ -222,8 +227,8 @@ void ConvWindows::copy(const Call &call, const Item &item, float *to) const {
             continue;
         }
         std::fill_n(to, left * o.channels, 0.0F);
-        copy_row(image + at * (o.source_last ? source_.row : o.width), first + left, right - left,
-                 to + left * o.channels);
+        copy_row(image + at * (o.source_last ? source_.row : o.width) * nbytes, first + left,
+                 right - left, to + left * o.channels);
         std::fill(to + right * o.channels, to + end, 0.0F);
     }
 }
@@ -235,8 +240,8 @@ void ConvWindows::compute(const Call &call, const Item &item, bool is_copied,
     const std::int64_t lanes = kernels_->lanes;
     if (!is_direct_ && !is_copied) copy(call, item, scratch);
     ProductTile tile{};
-    tile.source = is_direct_ ? call.source + item.image * source_.image +
-                                   item.row * o.down.stride * pitch_ +
+    tile.source = is_direct_ ? reinterpret_cast<const float *>(call.source) +
+                                   item.image * source_.image + item.row * o.down.stride * pitch_ +
                                    item.column * o.across.stride * o.channels
                              : scratch;
     tile.source_row = o.down.stride * pitch_;
@@ -260,6 +265,7 @@ void ConvWindows::compute(const Call &call, const Item &item, bool is_copied,
 
 // Computes a tile of few outputs.
 void ConvWindows::add_up(const ProductTile &tile, const Call &call) const {
+    const bool is_half = options_.halves.result;
     const auto outputs = static_cast<std::size_t>(options_.outputs - 1);
     const std::int64_t groups = ceil_div(tile.columns, kernels_->dot_rows[outputs]);
     ExpandProduct product{};
@@ -285,9 +291,9 @@ void ConvWindows::add_up(const ProductTile &tile, const Call &call) const {
             product.rows = work.count = tile.columns * (group + 1) / groups - begin;
             product.pixels = tile.source + row * tile.source_row + begin * tile.source_pixel;
             work.offset = tile.result + row * result_.row + begin * result_.pixel;
-            work.result = call.result + work.offset * static_cast<std::int64_t>(sizeof(float));
+            work.result = call.result + work.offset * element_nbytes(is_half);
             kernels_->dot[outputs](product);
-            kernels_->finish(work);
+            (is_half ? kernels_->finish_half : kernels_->finish)(work);
         }
     }
 }
@@ -305,8 +311,8 @@ void ConvWindows::execute(const std::vector<void *> &data, void *scratchpad) con
             stages[index].operand = data[static_cast<std::size_t>(operands_[index])];
         }
     }
-    const Call call{static_cast<const float *>(data[0]), static_cast<const float *>(data[1]), bias,
-                    static_cast<std::byte *>(data[2]), &stages};
+    const Call call{static_cast<const std::byte *>(data[0]), static_cast<const float *>(data[1]),
+                    bias, static_cast<std::byte *>(data[2]), &stages};
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {
         Item last{-1, 0, 0, 0, 0, 0, 0};

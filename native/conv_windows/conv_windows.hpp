@@ -24,6 +24,7 @@ struct ConvWindowsOptions {
     bool source_last;                  // channels last; otherwise first
     bool result_last;                  // otherwise channels in blocks of one vector
     bool has_bias;
+    HalfSides halves;  // products are in float32
     int threads;
     std::string isa;  // one of kernel_isas(lanes); "" for the best
 };
@@ -56,7 +57,7 @@ class ConvWindows : public Kernel {
     std::int64_t pitch_of(std::int64_t columns) const;
     std::int64_t copied_by(std::int64_t rows) const { return options_.down.read_by(rows); }
     void copy(const Call &call, const Item &item, float *to) const;
-    void copy_row(const float *from, std::int64_t first, std::int64_t count, float *to) const;
+    void copy_row(const std::byte *from, std::int64_t first, std::int64_t count, float *to) const;
     void compute(const Call &call, const Item &item, bool is_copied, float *scratch) const;
     void add_up(const ProductTile &tile, const Call &call) const;
 

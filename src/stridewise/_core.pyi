@@ -343,8 +343,8 @@ class ConvWindows(Kernel):
         """Create the kernel; ValueError if it does not support the operation.
 
         Args:
-            src: the source: f32 in acdb or abcd.
-            dst: the destination: f32 in acdb, or in blocks of ``lanes`` channels.
+            src: the source: f32 or bf16 in acdb or abcd. Products are in float32.
+            dst: the destination: f32 or bf16 in acdb, or in blocks of ``lanes`` channels.
             has_bias: whether there is a bias.
             pads_begin: padding above and on the left, in pixels.
             pads_end: padding below and on the right.

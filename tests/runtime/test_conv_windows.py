@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stridewise as sw
+from stridewise.dtypes import dtype_of
 from stridewise.ops import GraphBuilder
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
 
 from .winograd_layers import CORE, KERNELS, Array, Runner, Shape, convolved, data, exact
 
+BF16 = dtype_of("bf16").numpy
 CLIP = ("eltwise", "clip", -1.0, 1.5)
 SWISH = ("eltwise", "swish", 1.0, 0.0)
 SOURCES = ("plain", "channels-last")
@@ -89,6 +91,28 @@ def test_post_ops(name: str, kernel: tuple[int, str], kind: str):
     )
     wanted = np.clip(convolved(x, w, None, shape) + held, -1, 1.5) * other
     assert close(run(x, w, None, [other], held), wanted / (1 + np.exp(-wanted)))
+
+
+@pytest.mark.parametrize("types", [("bf16", "bf16"), ("bf16", "f32"), ("f32", "bf16")], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("name", ["color images", "a column", "deep", "two outputs"])
+def test_bfloat16(name: str, kernel: tuple[int, str], types: tuple[str, str]):
+    """Products are in float32: only results are rounded."""
+    shape = SHAPES[name]
+    x, w, bias = data(shape)
+    if types[0] == "bf16":
+        x = x.astype(BF16).astype("f4")
+    posts = [("binary", "add"), SWISH]
+    other = np.random.default_rng(1).normal(size=shape.dst).astype("f4")
+    other = other.astype(BF16).astype("f4") if types[1] == "bf16" else other
+    wanted = convolved(x, w, bias, shape) + other
+    wanted /= 1 + np.exp(-wanted)
+    for source in SOURCES:
+        for kind in KINDS:
+            run = Windows(shape, kind, kernel, 0, source=source, post_ops=posts, dtypes=types)
+            found = run(x, w, bias, [other]).astype(float)
+            limit = 2e-5 if types[1] == "f32" else 2**-8
+            assert (np.abs(found - wanted) <= limit * np.maximum(1, np.abs(wanted))).all()
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)

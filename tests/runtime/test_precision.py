@@ -127,7 +127,8 @@ def test_every_joint_candidate_is_right_in_bfloat16() -> None:
             check(graph, load(lower_plan(only)))
             seen |= {spec.kind for spec in specs}
     pairs = {"conv1x1"} if target.has_products else set()
-    assert seen == {"depthwise", "expand_depthwise", "strided_winograd", "winograd"} | pairs
+    others = {"conv_windows", "depthwise", "expand_depthwise", "strided_winograd", "winograd"}
+    assert seen == others | pairs
 
 
 def in_float32(spec: KernelSpec) -> KernelSpec:

@@ -18,16 +18,12 @@ from stridewise.ops.data_format import CHANNELS_FIRST
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.targets.kernels import KernelContext, KernelOption
 from stridewise.targets.onednn.context_view import ContextView
-from stridewise.targets.onednn.conv_windows import KIND
 from stridewise.targets.onednn.precision import OWN
 
 __all__ = ["over_two_axes"]
 
 _Groups = tuple[tuple[int, ...], ...]
 """For each axis of an image, the axes of the tensor that it stands for; none for a single row."""
-
-_KINDS = OWN | {KIND}
-"""Kinds of kernels of images that the core has."""
 
 _IMAGE = CHANNELS_FIRST[4]
 _VIEWS: Mapping[int, tuple[_Groups, ...]] = {
@@ -57,7 +53,7 @@ def over_two_axes(
         for option in kernels(view):
             if isinstance(option, Refusal) or option.is_joint:
                 continue
-            if all(call.spec.kind in _KINDS for call in option.calls):
+            if all(call.spec.kind in OWN for call in option.calls):
                 yield from view.restored(option)
 
 

@@ -29,6 +29,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn import conv1x1, depthwise, winograd
 from stridewise.targets.onednn.context_view import ContextView
+from stridewise.targets.onednn.memory import storage_of
 
 __all__ = [
     "BF16",
@@ -57,6 +58,9 @@ PRIMITIVES = frozenset(
 _LIGHT = frozenset(
     {"normalization", "normalized_columns", "normalized_rows", "pointwise", "reduction"}
 )
+"""Kinds of the core's kernels with little work for each element."""
+
+_ROUNDING = _LIGHT | {"conv_windows"}
 """Kinds of the core's kernels that may also round float32 operands' results to bfloat16."""
 
 _OF_ONE_TYPE = frozenset(
@@ -67,7 +71,7 @@ _OF_ONE_TYPE = frozenset(
 
 _MIXED = _LIGHT | {
     *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "strided_winograd"),
-    *("conv1x1", "volume_depthwise", "volume_winograd", "winograd"),
+    *("conv1x1", "conv_windows", "volume_depthwise", "volume_winograd", "winograd"),
 }
 """Kinds of the core's kernels whose results may have another type than their operands."""
 
@@ -333,6 +337,14 @@ def _multiplying_pairs(option: KernelOption) -> Iterator[KernelOption]:
         yield replace(option, algorithm=f"{option.algorithm} products", calls=calls)
 
 
+def _turns(spec: KernelSpec) -> bool:
+    """Return whether a kernel turns images with channels first.
+
+    These are a user's, in float32: to round them would be a step of its own.
+    """
+    return spec.kind == "conv_windows" and storage_of(spec.memory("src")) == "plain"
+
+
 def in_bfloat16(
     options: Iterable[KernelOption],
     context: KernelContext,
@@ -366,18 +378,18 @@ def _of_bfloat16(
         half = replace(_typed(option, context, BF16, BF16), algorithm=f"{option.algorithm}, bf16")
         has_one = len(option.calls) == 1
         kinds = {call.spec.kind for call in option.calls}
-        needs_pairs = not kinds.isdisjoint(_PAIRS_ONLY)
-        if not needs_pairs:
+        widens = kinds.isdisjoint(_PAIRS_ONLY) and not any(_turns(c.spec) for c in option.calls)
+        if widens:
             yield half
         if has_one and has_products:
             yield from _multiplying_pairs(half)
         if kinds and kinds <= _WIDENING:
             typed = _typed(option, context, BF16, F32)
             wide = replace(typed, algorithm=f"{option.algorithm}, bf16 to f32")
-            if not needs_pairs:
+            if widens:
                 yield wide
             elif has_products:
                 yield from _multiplying_pairs(wide)
-        if has_one and kinds <= _LIGHT:
+        if has_one and kinds <= _ROUNDING:
             typed = _typed(option, context, F32, BF16)
             yield replace(typed, algorithm=f"{option.algorithm}, f32 to bf16")

@@ -305,6 +305,9 @@ _COPIED = 1 / 8
 """Part of the rate of direct kernels that products of copies of windows of few channels reach.
 Measured on Zen 4: 37 GFLOP/s for windows of 64 of a single channel, 230 for others."""
 
+_LEAST_LANES = 8
+"""Outputs of the smallest vectors."""
+
 _COPYING = 16
 """Outputs whose products take as long as to copy what they read, in plain storage."""
 
@@ -319,8 +322,9 @@ def _share(spec: KernelSpec) -> float:
             return share * _COPIED
         if storage_of(dst) == "plain":
             return share * outputs / (outputs + _COPYING)
-        # Blocks are computed whole.
-        return share * outputs / (-(-outputs // block_of(dst)) * block_of(dst))
+        # Blocks are computed whole, and so are vectors.
+        block = max(block_of(dst), _LEAST_LANES)
+        return share * outputs / (-(-outputs // block) * block)
     if len(dst.dims) != _IMAGE_AXES:
         return _OTHER_DEPTHWISE
     if weights.dtype == "s8":

@@ -68,7 +68,9 @@ def _suits(context: KernelContext, lanes: int) -> bool:
         return False
     numbers = (*shape[2:], *(number for row in geometry(node, 2) for number in row))
     constants = (name for name in node.inputs[1:3] if name)
-    if max(numbers) > _LARGEST or not all(map(context.is_constant, constants)):
+    if not 0 <= min(numbers) <= max(numbers) <= _LARGEST:
+        return False
+    if not all(map(context.is_constant, constants)):
         return False
     has_tails = any(extent % lanes for extent in shape[:2])
     return has_tails or 1 in shape[2:] or prod(shape[2:]) >= _MANY_TAPS
@@ -144,7 +146,6 @@ measured: half on most processors, and all of it on Zen 4."""
 _STARTED = 13
 """Products of a result that take as long as starting and storing its sum. Measured on Zen 4: 0.64
 of the rate of long sums with 27 products, 0.8 with 54, and 0.9 with 147."""
-
 
 _ADDED, _READ = 130, 2
 """Where vectors are of channels: products of a result that take as long as to add up the lanes of

@@ -37,6 +37,11 @@ Ending ending_of(const std::vector<Stage> &stages) {
     return found;
 }
 
+// Returns an address some bytes behind another one; null for null.
+const char *address(const std::byte *from, std::int64_t nbytes) {
+    return from == nullptr ? nullptr : reinterpret_cast<const char *>(from + nbytes);
+}
+
 }  // namespace
 
 // The pixels and elements of a product, and where its results are. Before the last of its elements
@@ -126,6 +131,39 @@ std::int64_t Products::sum_count(std::int64_t pixels) const {
     return (depths_.size() > 1 ? pixels : rows_) * 2 * kernels_->lanes;
 }
 
+// Weights that a product fetches for those after it.
+struct Products::Fetched {
+    const Depth *depth;        // for whose products the numbers were counted
+    std::int64_t size, lines;  // elements of weights of a product, and cache lines of a chunk
+};
+
+// Describes what a product reads. Weights of a model do not stay in the caches from one call to the
+// next. While products read some weights, they fetch those of the products after them, which may be
+// of the next tile.
+void Products::read(const Loop &loop, const Place &here, Fetched &fetched,
+                    ExpandProduct &product) const {
+    const ProductTile &tile = loop.tile;
+    const Depth &depth = *here.depth;
+    product.rows = here.count;
+    product.channels = depth.channels;
+    product.runs = depth.runs;
+    product.offsets = runs_.offsets.data() + depth.run;
+    product.weights = tile.weights + (here.pair - tile.pair) * panel_ + depth.weights;
+    if (fetched.depth != here.depth) {
+        const std::int64_t size = depth.runs * depth.channels * 2 * kernels_->lanes;
+        const std::int64_t chunks = depth.chunks * loop.all_groups();
+        fetched = {here.depth, size, loop.by_pixel ? 0 : ceil_div(size, kLine * chunks)};
+    }
+    const std::int64_t ahead = here.group * depth.chunks * fetched.lines * kLine;
+    product.next = product.weights + fetched.size + ahead;
+    const bool is_there = ahead < fetched.size && product.next < tile.weights_end;
+    product.next_lines = is_there ? fetched.lines : 0;
+    // Pixels come from memory when they are read for the first time.
+    product.fetches = tile.fetches && here.pair == tile.pair;
+    product.pixels = tile.source + here.row * tile.source_row + here.column * tile.source_pixel +
+                     product.offsets[0] + depth.channel / kernels_->lanes * tile.source_chunk;
+}
+
 void Products::run(const ProductTile &tile, const std::vector<Stage> &stages,
                    std::byte *result) const {
     const std::int64_t lanes = kernels_->lanes, wide = 2 * lanes;
@@ -145,34 +183,13 @@ void Products::run(const ProductTile &tile, const std::vector<Stage> &stages,
     const Stage *stages_end = stages.data() + stages.size();
     const std::int64_t total = loop.size();
     Place next = loop[0];
-    const Depth *counted = nullptr;
-    std::int64_t size = 0, lines = 0;
+    Fetched fetched{};
     for (std::int64_t index = 0; index < total; ++index) {
         const Place here = next;
-        const Depth &depth = *here.depth;
         const bool is_first = here.depth == &depths_.front();
         const bool is_last = here.depth == &depths_.back();
-        product.rows = work.count = here.count;
-        product.channels = depth.channels;
-        product.runs = depth.runs;
-        product.offsets = runs_.offsets.data() + depth.run;
-        product.weights = tile.weights + (here.pair - tile.pair) * panel_ + depth.weights;
-        // Weights of a model do not stay in the caches from one call to the next. While products
-        // read some weights, they fetch those of the products after them, which may be of the next
-        // tile.
-        if (counted != here.depth) {
-            counted = here.depth;
-            size = depth.runs * depth.channels * wide;
-            lines = loop.by_pixel ? 0 : ceil_div(size, kLine * depth.chunks * loop.all_groups());
-        }
-        const std::int64_t ahead = here.group * depth.chunks * lines * kLine;
-        product.next = product.weights + size + ahead;
-        product.next_lines = ahead < size && product.next < tile.weights_end ? lines : 0;
-        // Pixels come from memory when they are read for the first time.
-        product.fetches = tile.fetches && here.pair == tile.pair;
-        product.pixels = tile.source + here.row * tile.source_row +
-                         here.column * tile.source_pixel + product.offsets[0] +
-                         depth.channel / lanes * tile.source_chunk;
+        read(loop, here, fetched, product);
+        work.count = here.count;
         const std::int64_t pixel = here.row * tile.columns + here.column;
         float *own = tile.sums + (depths_.size() > 1 ? pixel * wide : 0);
         work.sums = own;
@@ -192,17 +209,12 @@ void Products::run(const ProductTile &tile, const std::vector<Stage> &stages,
         product.results = stores ? work.result : own;
         product.result_pixel = stores ? result_.pixel : wide;
         product.result_half = stores ? result_.chunk : lanes;
+        if (index + 1 < total) next = loop[index + 1];
         product.expected.rows = 0;
-        if (index + 1 < total) {
-            next = loop[index + 1];
-            const auto at = [&](const std::byte *from) {
-                return reinterpret_cast<const char *>(from + next.offset * element);
-            };
-            if (next.depth == &depths_.back()) {
-                product.expected = {at(result),
-                                    ending.others == nullptr ? nullptr : at(ending.others),
-                                    result_.pixel * element, result_.chunk * element, next.count};
-            }
+        if (index + 1 < total && next.depth == &depths_.back()) {
+            const std::int64_t at = next.offset * element;
+            product.expected = {address(result, at), address(ending.others, at),
+                                result_.pixel * element, result_.chunk * element, next.count};
         }
         const auto &kernels = stores ? kernels_->store : kernels_->multiply;
         const bool is_strided = halves_.source || product.pixel_stride != lanes;

@@ -52,6 +52,7 @@ class Products {
   private:
     struct Place;
     struct Loop;
+    struct Fetched;
     // The elements of one product.
     struct Depth {
         std::int64_t run, runs;        // the first one, and their number
@@ -61,6 +62,7 @@ class Products {
     };
 
     void plan_depths();
+    void read(const Loop &loop, const Place &here, Fetched &fetched, ExpandProduct &product) const;
 
     const Conv1x1Kernels *kernels_;
     ProductRuns runs_;

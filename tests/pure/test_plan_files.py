@@ -174,7 +174,7 @@ def test_damaged_fields_are_named(tmp_path: Path, change: Any, message: str):
         (lambda d: d["nodes"][0].update(implementations=["quick"]), "which does not exist here"),
         (lambda d: d["kernels"].clear(), "expected kernels that this release knows for every node"),
         (lambda d: d["reorders"][0].update({"from": "NHCW"}),
-         "expected formats that its producer makes and a reader takes, found NHCW"),
+         "reorder of 'max_pool': expected formats that its producer makes and a reader takes, "),
         (lambda d: d["pins"].update(x="NHWC"), "pin of 'x': expected one of NCHW, found NHWC"),
         (lambda d: d["pins"].update(q="NHWC"), "pin of 'q': expected one of none, found NHWC"),
     ],

@@ -45,7 +45,7 @@ _MANY_TAPS = 25
 """Taps of windows for which Winograd's algorithm saves little."""
 
 _FEW_OUTPUTS = 4
-"""Up to so many outputs, vectors are of channels."""
+"""Up to so many outputs, vectors are of channels: ``kMostDots`` of the kernel."""
 
 _LARGEST = 1 << 12
 """Taps, strides, dilations and padding along an axis that the kernel accepts."""

@@ -24,7 +24,7 @@ from stridewise.planner.problem.candidates import Candidate, enumerate_candidate
 from stridewise.planner.problem.fallback_kernel import is_host  # noqa: E402
 from stridewise.targets.cost import Roofline  # noqa: E402
 from stridewise.targets.machine import Machine  # noqa: E402
-from stridewise.targets.onednn.table import OFFERS  # noqa: E402
+from stridewise.targets.onednn.table import OFFERS, TYPED  # noqa: E402
 from stridewise.targets.onednn.target import onednn_cpu  # noqa: E402
 
 KINDS = ("plain", "channels-last", "blocked")
@@ -50,10 +50,10 @@ exceptions are single tests with their own reason below. `tests/conformance` che
 
 ## Table
 
-- **Runs as**: *kernels* means native kernels, for float32; other element types run on the NumPy
-  fallback. *NumPy* means the NumPy fallback, a step of the same program. *constants and views* take
-  no time in a run. *ONNX Runtime* means the ONNX Runtime fallback. *as in models* means that
-  Stridewise imports the operator, but ONNX has no test of it alone in opset 6 or later.
+- **Runs as**: *kernels* means native kernels, for float32 at least; element types without one run
+  on the NumPy fallback. *NumPy* means the NumPy fallback, a step of the same program. *constants
+  and views* take no time in a run. *ONNX Runtime* means the ONNX Runtime fallback. *as in models*
+  means that Stridewise imports the operator, but ONNX has no test of it alone in opset 6 or later.
 - **Formats**: formats in which kernels store images without a reorder, in some form of the operator
   that the tests execute. If a form has several parts, all of them have kernels for the format.
   `blocked` has 8 or 16 channels per block. The NumPy fallback uses only `plain`, the user's own
@@ -116,7 +116,7 @@ def formats() -> dict[str, tuple[str, ...]]:
 
 
 def _has_kernels(op: str) -> bool:
-    return op in OFFERS
+    return op in OFFERS or op in TYPED
 
 
 def _runs_as(name: str, row: Row) -> str:

@@ -22,12 +22,11 @@
 #include "dropout/dropout.hpp"
 #include "executor/measure.hpp"
 #include "grid/grid_sample.hpp"
-#include "indexed/indexed.hpp"
-#include "indexed/positions.hpp"
 #include "isa/choice.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
 #include "pointwise/pointwise.hpp"
+#include "pooling/plain_pooling.hpp"
 #include "recurrent/recurrent.hpp"
 #include "reduction/reduction.hpp"
 #include "support/caches.hpp"
@@ -415,6 +414,7 @@ void bind_kernels(nb::module_ &m) {
         .def("arg_desc", &Kernel::arg_desc, "arg"_a);
     bind_gradients(m);
     bind_winograd(m);
+    bind_elements(m);
     nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
@@ -472,15 +472,11 @@ void bind_kernels(nb::module_ &m) {
                       const MemoryDesc &, const MemoryDesc &, int>(),
              "mode"_a, "border"_a, "aligns_corners"_a, "src"_a, "grid"_a, "dst"_a, nb::kw_only(),
              "threads"_a);
-    nb::class_<GatherRows, Kernel>(m, "GatherRows", nb::is_final())
-        .def(nb::init<const MemoryDesc &, const MemoryDesc &, int, int>(), "src"_a, "dst"_a,
-             nb::kw_only(), "words"_a = 1, "threads"_a);
-    nb::class_<Positions, Kernel>(m, "Positions", nb::is_final())
-        .def(nb::init<const std::string &, bool, const MemoryDesc &, const MemoryDesc &, int>(),
-             "what"_a, "is_last"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a);
-    nb::class_<ScatterRows, Kernel>(m, "ScatterRows", nb::is_final())
-        .def(nb::init<const std::string &, const MemoryDesc &, const MemoryDesc &, int>(),
-             "reduction"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a);
+    nb::class_<PlainPooling, Kernel>(m, "PlainPooling", nb::is_final())
+        .def(nb::init<const std::string &, const MemoryDesc &, const MemoryDesc &, const Dims &,
+                      const Dims &, const Dims &, const Dims &, int>(),
+             "algorithm"_a, "src"_a, "dst"_a, "window"_a, "strides"_a, "dilations"_a, "begins"_a,
+             nb::kw_only(), "threads"_a);
     nb::class_<Recurrent, Kernel>(m, "Recurrent", nb::is_final())
         .def(
             "__init__",

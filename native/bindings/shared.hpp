@@ -26,6 +26,9 @@ void bind_kernels(nanobind::module_ &m);
 // Binds the classes of Winograd convolution; needs the class of all kernels.
 void bind_winograd(nanobind::module_ &m);
 
+// Binds kernels on elements of any type and by index; needs the class of all kernels.
+void bind_elements(nanobind::module_ &m);
+
 // Binds reorders of arrays, and as steps of programs; needs the classes of bind_kernels().
 void bind_reorders(nanobind::module_ &m);
 

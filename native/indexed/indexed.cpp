@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
 
+#include "indexed/tables.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 
@@ -28,23 +28,6 @@ std::int64_t element_nbytes(const MemoryDesc &desc) {
     std::int64_t count = 1;
     for (const std::int64_t extent : desc.dims()) count *= extent;
     return static_cast<std::int64_t>(desc.nbytes()) / count;
-}
-
-// Returns the address of the table. Nothing is read or written before all numbers are checked.
-template <typename Index>
-const Index *checked(const void *table, std::int64_t count, std::int64_t rows) {
-    const auto *numbers = static_cast<const Index *>(table);
-    Index least = 0, most = 0;
-    for (std::int64_t k = 0; k < count; ++k) {
-        least = std::min(least, numbers[k]);
-        most = std::max(most, numbers[k]);
-    }
-    if (least < -rows || most >= rows) {
-        throw std::out_of_range("expected indices from " + std::to_string(-rows) + " to " +
-                                std::to_string(rows - 1) + ", found " +
-                                std::to_string(most >= rows ? most : least));
-    }
-    return numbers;
 }
 
 template <typename Word, typename Index>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "support/images.hpp"
+#include "support/small_vectors.hpp"
 #include "threads/openmp.hpp"
 
 namespace stridewise {
@@ -24,11 +25,49 @@ inline bool is_better(float value, float best) {
     return (!loses) & is_number;
 }
 
+// The position in a dense line: its extreme first, in explicit vectors, then where it is. -1 for
+// lines with an element that is no number.
+template <bool kMost, bool kLast>
+std::int64_t find_in_line(const float *from, std::int64_t rows) {
+    using Vector = SmallVector<float>;
+    constexpr std::int64_t kLanes = Vector::kLanes;
+    const std::int64_t whole = rows / kLanes;
+    Vector::V found = Vector::load(from);
+    auto odd = found != found;
+    for (std::int64_t i = 1; i < whole; ++i) {
+        const Vector::V x = Vector::load(from + i * kLanes);
+        found = (kMost ? x > found : x < found) ? x : found;
+        odd |= x != x;
+    }
+    float best = found[0];
+    bool is_odd = odd[0] != 0;
+    const auto take = [&](float value) {
+        best = (kMost ? value > best : value < best) ? value : best;
+        is_odd |= value != value;
+    };
+    for (std::int64_t i = 1; i < kLanes; ++i) {
+        take(found[i]);
+        is_odd |= odd[i] != 0;
+    }
+    for (std::int64_t row = whole * kLanes; row < rows; ++row) take(from[row]);
+    if (is_odd) return -1;
+    if constexpr (kLast) {
+        std::int64_t row = rows - 1;
+        while (from[row] != best) --row;
+        return row;
+    }
+    std::int64_t row = 0;
+    while (from[row] != best) ++row;
+    return row;
+}
+
 // Positions are numbers of 32 bits in between, so that whole vectors are compared.
 template <bool kMost, bool kLast>
 void find(const float *from, std::int64_t *to, std::int64_t rows, std::int64_t step,
           std::int64_t count) {
     if (step == 1) {
+        *to = rows < 8 ? -1 : find_in_line<kMost, kLast>(from, rows);
+        if (*to >= 0) return;
         float most = from[0];
         *to = 0;
         for (std::int64_t row = 1; row < rows; ++row) {

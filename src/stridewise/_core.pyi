@@ -638,6 +638,145 @@ class GatherRows(Kernel):
         self, src: MemoryDesc, dst: MemoryDesc, *, words: int = 1, threads: int
     ) -> None: ...
 
+_Elements = tuple[str, Sequence[int], Sequence[int]]
+"""Type by its short name, extents, and strides in elements."""
+
+@final
+class Elements(Kernel):
+    """An operator on single elements of any type; sources are broadcast.
+
+    Sources are ARG_MULTIPLE_SRC + index. All arguments are described as bytes, here and in the
+    kernels below.
+    """
+
+    def __init__(
+        self, op: str, sources: Sequence[_Elements], dst: _Elements, *, threads: int
+    ) -> None: ...
+
+@final
+class Running(Kernel):
+    """Running sums or products of [outer, rows, inner] along the rows.
+
+    ``op`` is ``cumsum`` or ``cumprod``, ``dtype`` f32, f64, s32 or s64.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        dtype: str,
+        extents: Sequence[int],
+        is_exclusive: bool,
+        is_reverse: bool,
+        *,
+        threads: int,
+    ) -> None: ...
+
+@final
+class Totals(Kernel):
+    """The ``sum``, ``max``, ``min`` or ``mean`` of [outer, rows, inner] along the rows.
+
+    ``dtype`` is f32, s32 or s64; means are of f32.
+    """
+
+    def __init__(self, op: str, dtype: str, extents: Sequence[int], *, threads: int) -> None: ...
+
+@final
+class TopK(Kernel):
+    """The first ``count`` elements of [outer, rows, inner] along the rows, in order.
+
+    Their positions, of 64 bits, are ARG_DST_1. ``dtype`` is f32, s32 or s64.
+    """
+
+    def __init__(
+        self, dtype: str, extents: Sequence[int], count: int, is_largest: bool, *, threads: int
+    ) -> None: ...
+
+@final
+class GatherElements(Kernel):
+    """The element for each index along an axis; indices, ARG_WEIGHTS, have one or two words."""
+
+    def __init__(
+        self,
+        data: Sequence[int],
+        indices: Sequence[int],
+        axis: int,
+        *,
+        nbytes: int,
+        words: int,
+        threads: int,
+    ) -> None: ...
+
+@final
+class ScatterElements(Kernel):
+    """Writes ``src`` to the elements of ``dst`` that ARG_WEIGHTS names along an axis.
+
+    ``reduction`` is ``none``, or for float32 ``add``, ``mul``, ``max`` or ``min``.
+    """
+
+    def __init__(
+        self,
+        data: Sequence[int],
+        indices: Sequence[int],
+        axis: int,
+        *,
+        nbytes: int,
+        words: int,
+        reduction: str,
+        threads: int,
+    ) -> None: ...
+
+@final
+class GatherPoints(Kernel):
+    """Rows of [outer, extents..., row] at points [outer, count, depth], which are ARG_WEIGHTS."""
+
+    def __init__(
+        self,
+        outer: int,
+        extents: Sequence[int],
+        count: int,
+        *,
+        row_nbytes: int,
+        words: int,
+        threads: int,
+    ) -> None: ...
+
+@final
+class ScatterPoints(Kernel):
+    """Writes rows of ``src`` to the points of ``dst`` that ARG_WEIGHTS names.
+
+    ``reduction`` is as for :class:`ScatterElements`.
+    """
+
+    def __init__(
+        self,
+        extents: Sequence[int],
+        count: int,
+        *,
+        row_nbytes: int,
+        words: int,
+        reduction: str,
+    ) -> None: ...
+
+@final
+class PlainPooling(Kernel):
+    """Pooling of float32 [N, C, H, W] by rows, then columns.
+
+    ``algorithm`` is ``max``, ``avg_include`` or ``avg_exclude``.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        begins: Sequence[int],
+        *,
+        threads: int,
+    ) -> None: ...
+
 @final
 class Positions(Kernel):
     """Positions of extremes of ``src`` [outer, rows, inner]; ``dst`` is s32 [outer, inner, 2].

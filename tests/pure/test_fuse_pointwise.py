@@ -34,17 +34,22 @@ def graphs(draw: Any) -> Graph:
     values = [b.input(f"x{i}", shape) for i, shape in enumerate(shapes[:3])]
     values += [b.constant(rng(i).normal(size=s).astype(F32), "c") for i, s in enumerate(shapes)]
     values += [b.const(0.5, shape=()), b.const(-1.0)]
+    masks: list[str] = []
     for _ in range(draw(st.integers(2, 24))):
-        kind = draw(st.sampled_from(["unary", "binary", "binary", "where"]))
+        kind = draw(st.sampled_from(["unary", "binary", "binary", "where", "cast"]))
         first, second, third = (draw(st.sampled_from(values)) for _ in range(3))
         if kind == "unary":
             values.append(b.op(draw(st.sampled_from(UNARY)), [first]))
         elif kind == "binary":
             values.append(b.op(draw(st.sampled_from(BINARY)), [first, second]))
         else:
-            mask = b.op(draw(st.sampled_from(COMPARISONS)), [first, second])
-            values.append(b.op("where", [mask, second, third]))
-    results = [values[-1], *draw(st.lists(st.sampled_from(values[11:]), max_size=2))]
+            masks.append(b.op(draw(st.sampled_from(COMPARISONS)), [first, second]))
+            if draw(st.booleans()):
+                masks.append(b.op("logical_not", [draw(st.sampled_from(masks))]))
+            mask = draw(st.sampled_from(masks))
+            number = b.op("cast", [mask], {"to": "float32"})
+            values.append(number if kind == "cast" else b.op("where", [mask, second, third]))
+    results = [values[-1], *draw(st.lists(st.sampled_from(values[11:] + masks), max_size=2))]
     return b.build(list(dict.fromkeys(results)))
 
 
@@ -98,13 +103,29 @@ def test_what_stays_apart_has_a_reason() -> None:
     assert reasons["tanh.1"].endswith("more than 16 steps or 6 inputs")
 
 
-def test_other_types_and_masks_that_are_computed_elsewhere_stay() -> None:
+def test_masks_of_the_run_are_read_and_given() -> None:
     b = Net("g")
-    x, mask = b.input("x", (3, 4), "float64"), b.input("mask", (3, 4), "bool")
+    mask, z = b.input("mask", (3, 4), "bool"), b.input("z", (3, 4))
+    chosen = b.op("neg", [b.op("where", [mask, z, b.const(0, shape=())])])
+    large = b.op("logical_not", [b.op("greater", [z, b.const(1, shape=())])])
+    number = b.op(
+        "mul", [b.op("cast", [b.op("less", [z, b.input("limit", (1, 4))])], {"to": "float32"}), z]
+    )
+    after, refusals = fuse_pointwise(b.build([chosen, large, number]), ABILITY)
+    assert [node.get("expression") for node in after.nodes] == [
+        ("where(x0, x1, 0.0)", "neg(t0)"),
+        ("greater(x0, 1.0)", "logical_not(t0)"),
+        ("less(x0, x1)", "where(t0, 1.0, 0.0)", "mul(t1, x0)"),
+    ]
+    assert not refusals
+
+
+def test_other_types_stay() -> None:
+    b = Net("g")
+    x, h, z = b.input("x", (3, 4), "float64"), b.input("h", (3, 4), "float16"), b.input("z", (3, 4))
     y = b.op("neg", [b.op("exp", [x])])
-    z = b.input("z", (3, 4))
-    w = b.op("neg", [b.op("where", [mask, z, b.const(0, shape=())])])
-    graph = b.build([y, w])
+    both = b.op("logical_and", [b.op("greater", [h, h]), b.op("greater", [z, z])])
+    graph = b.build([y, both])
     after, refusals = fuse_pointwise(graph, ABILITY)
     assert after.nodes == graph.nodes
     assert [refusal.reason for refusal in refusals] == [

@@ -40,11 +40,11 @@ def test_the_roofline_and_corrections_know_host_kernels():
 
 def test_specs_tell_dtypes_shapes_and_attributes():
     b = GraphBuilder("g")
-    x, i = b.input("x", (4, 5), "float64"), b.input("i", (2, 3), "int32")
+    x, i = b.input("x", (4, 5), "float64"), b.input("i", (2, 3), "int8")
     plan = planned(b.build([b.op("gather", [x, i], {"axis": 1}, name="n")]), cheap("plain"))
     (call,) = plan.decision("n").chosen.option.calls
     assert str(call.spec) == (
-        "host in0=f64:4x5:dense in1=s32:2x3:dense out0=f64:4x2x3:dense op=gather axis=1"
+        "host in0=f64:4x5:dense in1=s8:2x3:dense out0=f64:4x2x3:dense op=gather axis=1"
     )
 
 

@@ -20,7 +20,7 @@ from stridewise.program import KernelStep, Written
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
-from stridewise.targets.onednn.table import OFFERS
+from stridewise.targets.onednn.table import OFFERS, TYPED
 
 from .arena import check_arena
 from .graphs import CASES, KINDS, Net, error, forced_plan, inputs_of
@@ -97,8 +97,8 @@ def test_unsimplified_graphs_give_the_same(case, kind):
 def test_every_operator_with_kernels_is_executed():
     executed = {node.op for make in CASES.values() for node in make().nodes}
     # Other files compare these kernels: tests/training/test_dropout.py (dropout draws in steps of
-    # training only), test_place_indices.py and test_positions.py.
-    elsewhere = {"arg_max", "arg_min", "dropout", "gather", "scatter_nd"}
+    # training only), test_elements.py, test_place_indices.py and test_positions.py.
+    elsewhere = {"dropout", "gather", "scatter_nd"} | {*TYPED}
     assert (executed & OPS.keys()) | elsewhere >= OFFERS.keys()
 
 

@@ -97,8 +97,7 @@ def test_sums_of_every_dtype_are_those_of_numpy(dtype):
     x, y = b.input("x", (4, 1), dtype), b.input("y", (1, 3), dtype)
     model = compiled(b.build([b.op("add", [x, y], output="z")]))
     given = drawn(dtype, 4, 1), drawn(dtype, 1, 3, seed=1)
-    native = {"float32", "bfloat16", "float16"}
-    assert hosted(model) == ([] if dtype in native else ["add"])
+    assert not hosted(model)
     found = model(*given)
     assert found.dtype == given[0].dtype
     np.testing.assert_array_equal(found, given[0] + given[1])
@@ -182,14 +181,14 @@ def test_more_axes_than_the_library_takes(rank, tmp_path: Path):
 def mixed() -> Graph:
     """Return convolutions around operators; two of them have no kernel."""
     b = Net(2, 17, 6, 5)
-    index = b.input("index", (4,), "int64")
-    mask = b.input("mask", (2, 4, 6, 5), "bool")
+    index, lengths = b.input("index", (4,), "int64"), b.constant(np.array([2, 1]))
     y = b.op("relu", [b.conv(b.x, 24, 3)])
     y = b.op("gather", [y, index], {"axis": 1})
-    y = b.op("where", [mask, y, b.constant(np.zeros((1, 1, 1, 1), np.float32))])
+    y = b.op("reverse_sequence", [y, lengths], {"batch_axis": 0, "time_axis": 1})
     y = b.op("add", [b.conv(y, 24, 3), b.conv(b.x, 24, 1)])
-    rounded = b.op("cast", [y], {"to": "int32"}, output="rounded")
-    return b.build([y, rounded])
+    rounded = b.op("cast", [y], {"to": "int32"})
+    power = b.op("pow", [rounded, b.constant(np.array(1, np.int32))], output="rounded")
+    return b.build([y, power])
 
 
 @pytest.mark.parametrize("how", ["model", *KINDS])
@@ -302,7 +301,7 @@ def test_made_up_inputs_that_fail_leave_the_plan_as_it_is(tmp_path: Path, monkey
 
         return fail
 
-    monkeypatch.setitem(HOST_FUNCTIONS, "where", refuse)
+    monkeypatch.setitem(HOST_FUNCTIONS, "reverse_sequence", refuse)
     model = sw.compile(mixed(), threads=2, tune="measure", cache_dir=tmp_path)
     assert any("made-up inputs do not run" in note for note in model.plan.notes)
     assert "no zeros, please" in model.plan.explain()
@@ -323,8 +322,13 @@ def test_memory_of_host_kernels_counts():
 
 def index_graph() -> Graph:
     b = GraphBuilder("g")
-    x, index = b.input("x", (5, 2), "float64"), b.input("index", (3,), "int64")
+    x, index = b.input("x", (5, 2), "float64"), b.input("index", (3,), "int8")
     return b.build([b.op("gather", [x, index], {"axis": 0}, name="pick")])
+
+
+def picks(*numbers: int) -> Array:
+    """Return indices of a type that no kernel takes."""
+    return np.array(numbers, np.int8)
 
 
 def test_errors_name_the_node_and_leave_the_model_usable():
@@ -332,8 +336,8 @@ def test_errors_name_the_node_and_leave_the_model_usable():
     x = np.arange(10, dtype=np.float64).reshape(5, 2)
     for _ in range(3):
         with pytest.raises(ExecutionError, match=r"node 'pick' \(gather\): .* -5 to 4, found 9"):
-            model(x, np.array([0, 9, 1]))
-        np.testing.assert_array_equal(model(x, np.array([4, 0, 1])), x[[4, 0, 1]])
+            model(x, picks(0, 9, 1))
+        np.testing.assert_array_equal(model(x, picks(4, 0, 1)), x[[4, 0, 1]])
 
 
 def test_errors_of_others_become_ours_with_the_name_of_the_node(monkeypatch):
@@ -345,9 +349,9 @@ def test_errors_of_others_become_ours_with_the_name_of_the_node(monkeypatch):
     x = np.arange(10, dtype=np.float64).reshape(5, 2)
     for _ in range(3):
         with pytest.raises(ExecutionError, match=r"node 'pick' \(gather\), on the host") as caught:
-            model(x, np.array([0, 9, 1]))
+            model(x, picks(0, 9, 1))
         assert isinstance(caught.value.__cause__, IndexError)
-        np.testing.assert_array_equal(model(x, np.array([4, 0, 1])), x[[4, 0, 1]])
+        np.testing.assert_array_equal(model(x, picks(4, 0, 1)), x[[4, 0, 1]])
 
 
 @pytest.mark.parametrize(
@@ -361,7 +365,7 @@ def test_errors_of_others_become_ours_with_the_name_of_the_node(monkeypatch):
 def test_functions_that_give_something_else_are_found_out(monkeypatch, result, found):
     monkeypatch.setitem(HOST_FUNCTIONS, "gather", lambda *_: lambda _operands: result)
     with pytest.raises(ExecutionError, match=found):
-        compiled(index_graph())(np.zeros((5, 2)), np.zeros(3, np.int64))
+        compiled(index_graph())(np.zeros((5, 2)), picks(0, 0, 0))
 
 
 def test_operators_may_run_a_function_of_their_own(monkeypatch):
@@ -376,7 +380,7 @@ def test_operators_may_run_a_function_of_their_own(monkeypatch):
     model = compiled(index_graph())
     x = np.arange(10, dtype=np.float64).reshape(5, 2)
     for _ in range(2):
-        np.testing.assert_array_equal(model(x, np.array([4, 0, 1])), x[[0, 1, 2]])
+        np.testing.assert_array_equal(model(x, picks(4, 0, 1)), x[[0, 1, 2]])
     assert made == ["pick"]
 
 
@@ -388,12 +392,12 @@ def test_operands_are_read_only_and_constants_too(monkeypatch):
 
         return write
 
-    monkeypatch.setitem(HOST_FUNCTIONS, "where", make)
+    monkeypatch.setitem(HOST_FUNCTIONS, "pow", make)
     b = GraphBuilder("g")
     c = b.constant(np.ones(3, np.int64))
-    graph = b.build([b.op("where", [b.input("m", (3,), "bool"), c, b.input("x", (3,), "int64")])])
+    graph = b.build([b.op("pow", [c, b.input("x", (3,), "int64")])])
     with pytest.raises(ExecutionError, match="read-only"):
-        compiled(graph)(np.ones(3, bool), np.zeros(3, np.int64))
+        compiled(graph)(np.zeros(3, np.int64))
 
 
 def test_threads_share_a_model_with_host_steps():

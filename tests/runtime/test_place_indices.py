@@ -179,3 +179,13 @@ def test_kernels_check_tables_and_arguments():
             "lstm", "forward", plain(1, 2, 9), plain(1, 2, 2),
             has_bias=False, has_state=False, has_cell=False, threads=1,
         )  # fmt: skip
+
+
+def test_numbers_of_rows_are_exact():
+    """float32 has no numbers between 2**24 and 2**24 + 2."""
+    places = np.array([2**24 + 1, 2**24 + 3, 0])
+    graph = indexed("gather", (2**24 + 4,), places, None, axis=0)
+    x = np.zeros(2**24 + 4, np.float32)
+    x[[2**24, 2**24 + 1, 2**24 + 2, 2**24 + 3]] = 1, 2, 3, 4
+    model = sw.compile(graph, tune="model", threads=2)
+    np.testing.assert_array_equal(model(x), [-2, -4, 0])

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from stridewise.classes import dataclass
+from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
 from stridewise.graph import Node, TensorType
 from stridewise.ops.activation import SNAPS, UNARY, default_parameters, parameter_attrs
@@ -169,12 +170,11 @@ def step_nodes(node: Node) -> Iterator[Node]:
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     found = {f"x{index}": item for index, item in enumerate(types) if item is not None}
-    floats = [item.dtype for item in found.values() if item.dtype.name != "bool"]
-    needs(
-        node, len(set(floats)) == 1, "inputs of one type of floats, or bool", set(map(str, floats))
-    )
+    floats = {item.dtype for item in found.values() if item.dtype.name != "bool"}
+    needs(node, len(floats) <= 1, "inputs of one type of floats, or bool", set(map(str, floats)))
+    # Numbers beside truth values alone are float32.
+    scalar = TensorType(next(iter(floats), dtype_of("float32")), ())
     for step in step_nodes(node):
-        scalar = TensorType(floats[0], ())
         operands = tuple(found.get(name, scalar) for name in step.inputs)
         (found[step.outputs[0]],) = OPS[step.op].infer(step, operands)
     return (found[f"t{len(steps(node)) - 1}"],)
@@ -182,7 +182,8 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     found = {f"x{index}": item for index, item in enumerate(operands) if item is not None}
-    dtype = next(item.dtype for item in found.values() if item.dtype.kind != "b")
+    floats = (item.dtype for item in found.values() if item.dtype.kind != "b")
+    dtype = next(floats, np.dtype(np.float32))
     result: Array = np.empty(0)
     for step in step_nodes(node):
         given = [

@@ -1,7 +1,8 @@
 """Join elementwise operators into expressions, which need one pass over memory.
 
 It comes after ``fuse_post_ops``: what a convolution applies to its own results is cheaper there.
-A scale and shift beside another operator becomes a product and a sum.
+A scale and shift beside another operator becomes a product and a sum, a cast of truth values to
+float32 a choice between 1 and 0, and a triangle of matrices a choice between these and 0.
 Operators of a smaller result than the last one stay apart, because an expression would compute them
 again for each element that they are broadcast to.
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 
 from math import isnan, prod
 
+import numpy as np
+
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
-from stridewise.ops import infer
+from stridewise.ops import OPS, infer
 from stridewise.ops.activation import UNARY, parameters
 from stridewise.ops.data_format import channel_axis
 from stridewise.ops.pointwise import MOST_INPUTS, MOST_STEPS, Step, weight
@@ -98,34 +101,61 @@ def expression(rewriter: Rewriter, group: tuple[Node, ...]) -> Node:
 
 
 def _fits(rewriter: Rewriter, node: Node, ability: Ability) -> bool:
-    """Return whether the kernels take an expression: masks are constants, all else is float32."""
+    """Return whether the kernels take an expression: all is of one type of floats, or a mask."""
     types = tuple(rewriter.value(name).type for name in node.inputs)
-    masks = all(
-        rewriter.value(name).dtype.name in ability.dtypes or rewriter.known(name) is not None
-        for name in node.inputs
-    )
     result = rewriter.value(node.outputs[0]).type
-    computed = any(found.dtype == result.dtype for found in types)
-    return (
-        masks
-        and computed
-        and result.dtype.name in ability.dtypes
-        and infer(node, types) == (result,)
+    floats = {found.dtype.name for found in (*types, result)} - {"bool"}
+    return len(floats) <= 1 and floats <= ability.dtypes and infer(node, types) == (result,)
+
+
+def _beside_step(rewriter: Rewriter, ability: Ability, node: Node) -> bool:
+    """Return whether an expression could compute a node with what makes its operand or reads it."""
+    behind, before = rewriter.only_reader(node.outputs[0]), rewriter.producer(node.inputs[0])
+    alone = before is not None and rewriter.only_reader(node.inputs[0]) is None
+    beside = (behind, None if alone else before)
+    return any(item is not None and is_step(rewriter, ability, item) for item in beside)
+
+
+def _as_choice(rewriter: Rewriter, ability: Ability, node: Node) -> None:
+    """Replace a cast of truth values beside a possible step by a choice between two numbers."""
+    types = [rewriter.value(name).dtype.name for name in (node.inputs[0], node.outputs[0])]
+    if types != ["bool", "float32"] or not _beside_step(rewriter, ability, node):
+        return
+    one, zero = (
+        rewriter.add_constant(f"{node.outputs[0]}.{name}", np.full((), number, np.float32))
+        for name, number in (("one", 1), ("zero", 0))
     )
+    rewriter.replace(node, Node(node.name, "where", (node.inputs[0], one, zero), node.outputs))
+
+
+def _as_masked(rewriter: Rewriter, node: Node) -> None:
+    """Replace a triangle of matrices by a choice between these and zeros."""
+    x = rewriter.value(node.inputs[0])
+    if prod(x.shape[-2:]) > _MOST_MASKED or not prod(x.shape):
+        return
+    (kept,) = OPS[node.op].evaluate(node, (np.ones(x.shape[-2:], np.bool_),))
+    mask = rewriter.add_constant(f"{node.outputs[0]}.mask", kept)
+    zero = rewriter.add_constant(f"{node.outputs[0]}.zero", np.zeros((), x.dtype.numpy))
+    rewriter.replace(node, Node(node.name, "where", (mask, node.inputs[0], zero), node.outputs))
+
+
+_MOST_MASKED = 1 << 24
+"""Elements of the mask of a triangle."""
 
 
 def _written_out(graph: Graph, ability: Ability) -> Graph:
-    """Return the graph with scales and shifts beside possible steps as products and sums."""
+    """Return the graph with triangles, and scales, shifts and casts beside steps, as such steps."""
     rewriter = Rewriter(graph)
     for node in rewriter.nodes():
+        if node.op == "cast" and "where" in ability.steps:
+            _as_choice(rewriter, ability, node)
+        if node.op == "trilu" and "where" in ability.steps:
+            _as_masked(rewriter, node)
         if node.op != "scale_shift" or node.post_ops:
             continue
         data = [rewriter.constant(name) for name in node.inputs[1:]]
         type_ = rewriter.value(node.outputs[0]).type
-        behind, before = rewriter.only_reader(node.outputs[0]), rewriter.producer(node.inputs[0])
-        alone = before is not None and rewriter.only_reader(node.inputs[0]) is None
-        beside = (behind, None if alone else before)
-        if not any(item is not None and is_step(rewriter, ability, item) for item in beside):
+        if not _beside_step(rewriter, ability, node):
             continue
         rank = len(type_.shape)
         row = (-1, *(1,) * (rank - 1 - channel_axis(node, rank)))

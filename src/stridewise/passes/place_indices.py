@@ -62,6 +62,8 @@ class _Placer:
         plain = node.str_attr("reduction", "none") == "none"
         if plain and box is not None and all(step == 1 for _, _, step in box):
             return self._put(node, data, (*box, *rest))
+        if node.op == "scatter_elements":
+            return [node]  # its kernel shares the elements out by the axes before, not by rows
         return self._write(node, data, places, lead)
 
     # --- reading ---

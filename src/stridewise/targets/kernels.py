@@ -82,9 +82,14 @@ class MemorySpec:
     dtype: str = "f32"
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return dtype_of(self.dtype).itemsize
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all elements, without padding."""
-        return dtype_of(self.dtype).itemsize * prod(self.dims)
+        return self.itemsize * prod(self.dims)
 
     def __str__(self) -> str:
         layout = self.tag if self.strides is None else "s" + "x".join(map(str, self.strides))

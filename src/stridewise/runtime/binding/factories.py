@@ -3,126 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from math import prod
+from typing import TYPE_CHECKING
 
-from stridewise.errors import ExecutionError, FormatError
+from stridewise.errors import ExecutionError
+from stridewise.runtime.binding.arguments import KernelArguments
 from stridewise.runtime.binding.defects import is_wrong
-from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.reorders import permuted_strides
-from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
+from stridewise.targets.kernels import SCALING, MemorySpec
 from stridewise.targets.onednn.groups import together
 
 if TYPE_CHECKING:
     from stridewise import _core
     from stridewise.ops.pointwise import Step
 
-__all__ = ["FACTORIES", "KERNELS", "Factory", "KernelArguments", "numbered", "role_argument"]
+__all__ = ["FACTORIES", "KERNELS", "Factory", "numbered"]
 
-Factory = Callable[["KernelArguments"], "_core.PrimitiveDesc"]
+Factory = Callable[[KernelArguments], "_core.PrimitiveDesc"]
 _Step = tuple[str, list[int], float, float]
-
-
-class KernelArguments:
-    """A spec in native terms, for the factories below."""
-
-    def __init__(self, spec: KernelSpec, threads: int) -> None:
-        self.core = load_core()
-        self.spec, self.threads = spec, threads
-        self._params = dict(spec.params)
-
-    def describe(self, memory: MemorySpec) -> _core.MemoryDesc:
-        """Return the descriptor of a memory, by strides where the library names no such order.
-
-        Raises:
-            FormatError: it has blocks in an order that the library does not name.
-        """
-        if not memory.dims:  # the library has no scalars
-            return self.core.MemoryDesc((1,), memory.dtype, "a")
-        if memory.strides is not None:
-            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, memory.strides)
-        if memory.tag != "any" and memory.tag.isalpha() and memory.tag.islower():
-            # The library names only some of the permutations; by strides it takes all of them.
-            strides = permuted_strides(memory.dims, memory.tag)
-            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, strides)
-        try:
-            return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
-        except ValueError as error:
-            raise FormatError.at(
-                str(self.spec),
-                expected="formats without blocks, or blocked ones that oneDNN has a tag for",
-                found=repr(memory.tag),
-                fix="give input_formats and output_formats of another order, and reorder outside",
-            ) from error
-
-    def memory(self, role: str) -> _core.MemoryDesc:
-        """Return the descriptor of the memory with a role; the spec must have one."""
-        found = self.spec.memory(role)
-        if found is None:
-            raise ExecutionError.at(str(self.spec), expected=role, found="none")
-        return self.describe(found)
-
-    def optional(self, role: str) -> _core.MemoryDesc | None:
-        """Return the descriptor of the memory with a role, None if the spec has none."""
-        found = self.spec.memory(role)
-        return None if found is None else self.describe(found)
-
-    def ints(self, key: str) -> tuple[int, ...]:
-        """Return a parameter that is a tuple of integers."""
-        return cast("tuple[int, ...]", self._params[key])
-
-    def optional_ints(self, key: str) -> tuple[int, ...]:
-        """Return a tuple of integers, empty if the spec has no such parameter."""
-        return cast("tuple[int, ...]", self._params.get(key, ()))
-
-    def number(self, key: str) -> float:
-        """Return a parameter that is a float."""
-        return float(cast("float", self._params[key]))
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        """Return a parameter that is an integer."""
-        found = self._params[key] if default is None else self._params.get(key, default)
-        return cast("int", found)
-
-    def text(self, key: str) -> str:
-        """Return a parameter that is a string."""
-        return str(self._params[key])
-
-    def strings(self, key: str) -> tuple[str, ...]:
-        """Return a parameter that is a tuple of strings."""
-        return cast("tuple[str, ...]", self._params[key])
-
-    def floats(self, key: str) -> tuple[float, ...]:
-        """Return a tuple of floats, empty if the spec has no such parameter."""
-        return cast("tuple[float, ...]", self._params.get(key, ()))
-
-    def numbers(self) -> list[_core.Numbers]:
-        """Return the scales and zero points: argument, mask and description."""
-        return [
-            (role_argument(self.spec.kind, role), self._mask(role, memory), self.describe(memory))
-            for role, memory in self.spec.memories
-            if role.endswith(_SCALING)
-        ]
-
-    def _mask(self, role: str, memory: MemorySpec) -> int:
-        """Return the axes along which scales vary: those of results, among the axes of weights."""
-        weights, src = self.spec.memory("weights"), self.spec.memory("src")
-        if memory.dims == (1,) or role != "weights_scale" or weights is None or src is None:
-            return 0
-        if self.spec.kind == "matmul":
-            return 1 << (len(weights.dims) - 1)
-        return 3 if len(weights.dims) > len(src.dims) else 1
-
-    def post_ops(self) -> list[_core.PostOp]:
-        """Return the post-ops, in the order in which the kernel applies them."""
-        found: list[_core.PostOp] = []
-        for post in self.spec.post_ops:
-            if post.kind == "sum":
-                found.append(("sum", 1.0))
-            elif post.operand is not None:
-                found.append(("binary", post.algorithm, self.describe(post.operand)))
-            else:
-                found.append(("eltwise", post.algorithm, post.alpha, post.beta))
-        return found
 
 
 def _any_weights(s: KernelArguments, dtype: str = "") -> _core.MemoryDesc:
@@ -151,6 +48,13 @@ def _pooling(s: KernelArguments) -> _core.PrimitiveDesc:
         s.text("algorithm"), s.memory("src"), s.memory("dst"), s.ints("kernel"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
         s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _plain_pooling(s: KernelArguments) -> _core.PlainPooling:
+    return s.core.PlainPooling(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.ints("kernel"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), threads=s.threads,
     )  # fmt: skip
 
 
@@ -489,6 +393,73 @@ def _scatter_rows(s: KernelArguments) -> _core.ScatterRows:
     )
 
 
+def _elements(s: KernelArguments) -> _core.Elements:
+    *sources, result = (memory for _, memory in s.spec.memories)
+    return s.core.Elements(
+        s.text("op"), list(map(_view, sources)), _view(result), threads=s.threads
+    )
+
+
+def _view(memory: MemorySpec) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    assert memory.strides is not None  # specs of this kind describe memory by strides
+    return memory.dtype, memory.dims, memory.strides
+
+
+def _running(s: KernelArguments) -> _core.Running:
+    memory = s.described("src")
+    return s.core.Running(
+        s.text("op"), memory.dtype, memory.dims, bool(s.integer("exclusive")),
+        bool(s.integer("reverse")), threads=s.threads,
+    )  # fmt: skip
+
+
+def _totals(s: KernelArguments) -> _core.Totals:
+    memory = s.described("src")
+    return s.core.Totals(s.text("op"), memory.dtype, memory.dims, threads=s.threads)
+
+
+def _top_k(s: KernelArguments) -> _core.TopK:
+    memory, count = s.described("src"), s.described("dst").dims[1]
+    is_largest = bool(s.integer("largest"))
+    return s.core.TopK(memory.dtype, memory.dims, count, is_largest, threads=s.threads)
+
+
+def _gather_elements(s: KernelArguments) -> _core.GatherElements:
+    data, table = s.described("src"), s.described("table")
+    return s.core.GatherElements(
+        data.dims, table.dims, s.integer("axis"), nbytes=data.itemsize, words=table.itemsize // 4,
+        threads=s.threads,
+    )  # fmt: skip
+
+
+def _scatter_elements(s: KernelArguments) -> _core.ScatterElements:
+    data, table = s.described("dst"), s.described("table")
+    return s.core.ScatterElements(
+        data.dims, table.dims, s.integer("axis"), nbytes=data.itemsize, words=table.itemsize // 4,
+        reduction=s.text("reduction"), threads=s.threads,
+    )  # fmt: skip
+
+
+def _gather_points(s: KernelArguments) -> _core.GatherPoints:
+    data, table, batch = s.described("src"), s.described("table"), s.integer("batch_dims")
+    last = batch + table.dims[-1]
+    return s.core.GatherPoints(
+        prod(data.dims[:batch]), data.dims[batch:last], prod(table.dims[batch:-1]),
+        row_nbytes=data.itemsize * prod(data.dims[last:]), words=table.itemsize // 4,
+        threads=s.threads,
+    )  # fmt: skip
+
+
+def _scatter_points(s: KernelArguments) -> _core.ScatterPoints:
+    data, table = s.described("dst"), s.described("table")
+    depth = table.dims[-1]
+    return s.core.ScatterPoints(
+        data.dims[:depth], prod(table.dims[:-1]),
+        row_nbytes=data.itemsize * prod(data.dims[depth:]), words=table.itemsize // 4,
+        reduction=s.text("reduction"),
+    )  # fmt: skip
+
+
 def _recurrent(s: KernelArguments) -> _core.Recurrent:
     has = {role for role, _ in s.spec.memories}
     return s.core.Recurrent(
@@ -515,12 +486,15 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "depthwise_int8": _depthwise_int8,
     "depthwise_weight_gradient": _depthwise_weight_gradient,
     "dropout": _dropout,
+    "elements": _elements,
     "expand_depthwise": _depthwise,
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,
     "fitted_winograd": _fitted_winograd,
     "fused_batch_norm": _fused_batch_norm,
     "fused_batch_norm_gradient": _fused_batch_norm_gradient,
+    "gather_elements": _gather_elements,
+    "gather_nd": _gather_points,
     "gather_rows": _gather_rows,
     "grid_sample": _grid_sample,
     "lookup": _lookup,
@@ -528,6 +502,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "normalization": _normalization,
     "normalized_columns": _normalization,
     "normalized_rows": _normalization,
+    "plain_pooling": _plain_pooling,
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,
     "pooling_places": _pooling_places,
@@ -535,8 +510,13 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "rearrange": _rearrange,
     "recurrent": _recurrent,
     "reduction": _reduction,
+    "running": _running,
+    "scatter_elements": _scatter_elements,
+    "scatter_nd": _scatter_points,
     "scatter_rows": _scatter_rows,
     "strided_winograd": _strided_winograd,
+    "top_k": _top_k,
+    "totals": _totals,
     "transposed_depthwise": _transposed_depthwise,
     "volume_depthwise": _depthwise,
     "volume_winograd": _strided_winograd,
@@ -544,51 +524,3 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "winograd_weight_gradient": _winograd_weight_gradient,
 }
 """The core's kernels: one implementation each, for an instruction set or of library primitives."""
-
-_ROLES = {
-    "src": "ARG_SRC",
-    "src1": "ARG_SRC_1",
-    "dst": "ARG_DST",
-    "weights": "ARG_WEIGHTS",
-    "bias": "ARG_BIAS",
-    "factor": "ARG_SRC_1",
-    "depthwise_weights": "ARG_DEPTHWISE_WEIGHTS",
-    "depthwise_bias": "ARG_DEPTHWISE_BIAS",
-    "mean": "ARG_MEAN",
-    "variance": "ARG_VARIANCE",
-    "scale": "ARG_SCALE",
-    "shift": "ARG_SHIFT",
-    "diff_dst": "ARG_DIFF_DST",
-    "places": "ARG_WORKSPACE",
-    "out_mean": "ARG_MEAN",
-    "out_places": "ARG_WORKSPACE",
-    "out_variance": "ARG_VARIANCE",
-    "out_scale": "ARG_DIFF_SCALE",
-    "out_shift": "ARG_DIFF_SHIFT",
-    "grid": "ARG_WEIGHTS",
-    "table": "ARG_WEIGHTS",
-    "state": "ARG_SRC_1",
-    "cell": "ARG_SRC_2",
-    "out_cell": "ARG_DST_1",
-}
-
-
-_SCALING = ("_scale", "_zero")
-
-_NUMBERED = frozenset({"concat", "pointwise"})
-"""Kinds of kernel with any number of sources."""
-
-
-def role_argument(kind: str, role: str) -> int:
-    """Return the library's number for a role of a primitive kind."""
-    core = load_core()
-    if role not in _ROLES and role.endswith(_SCALING):
-        of, _, what = role.rpartition("_")
-        base = core.ARG_SCALES_OF if what == "scale" else core.ARG_ZERO_POINTS_OF
-        return base | role_argument(kind, of)
-    if role.startswith("post"):
-        return core.post_op_arg(int(role.removeprefix("post")))
-    if kind in _NUMBERED and role != "dst":
-        return core.ARG_MULTIPLE_SRC + int(role.removeprefix("src"))
-    number: int = getattr(core, _ROLES[role])
-    return number

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from stridewise.interrupts import Deferred
-from stridewise.runtime.binding.factories import role_argument
+from stridewise.runtime.binding.arguments import role_argument
 from stridewise.runtime.binding.primitives import create, create_planned
 from stridewise.runtime.binding.reorders import OWN_REORDERS, PlannedReorder
 from stridewise.targets.kernels import KernelSpec

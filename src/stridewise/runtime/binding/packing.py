@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.classes import dataclass
-from stridewise.dtypes import dtype_of
+from stridewise.dtypes import DType, dtype_of
 from stridewise.graph import Constant
 from stridewise.interrupts import Deferred
 from stridewise.program import PackedConstant
-from stridewise.runtime.binding.factories import role_argument
+from stridewise.runtime.binding.arguments import role_argument
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import pack_into, packs_itself
+from stridewise.targets.kernels import MemorySpec
 from stridewise.targets.onednn.groups import together
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Packing:
         key: equal for constants that are packed to the same bytes.
         reader: the kernel that asks for the format, where there is one.
         role: as what it reads the constant.
+        plain: the type of row-major elements that the kernel describes as bytes; else None.
     """
 
     constant: PackedConstant
@@ -65,6 +67,7 @@ class Packing:
     key: Hashable
     reader: _core.Primitive | _core.Kernel | None = None
     role: str = ""
+    plain: DType | None = None
 
     @property
     def nbytes(self) -> int:
@@ -91,8 +94,9 @@ class Packing:
             # The description says how long the transformed weights are, not what they are.
             known = (of, spec.kind, spec.params, constant.implementation, desc)
             return cls(constant, source, desc, known, reader, constant.role)
-        key = (of, constant.reshape, constant.permute, desc)
-        return cls(constant, source, desc, key)
+        plain = _plain(spec.memory(constant.role), desc)
+        key = (of, constant.reshape, constant.permute, desc, plain)
+        return cls(constant, source, desc, key, plain=plain)
 
     @property
     def parts(self) -> Sequence[_Part | None]:
@@ -132,15 +136,17 @@ class Packing:
         """Write the packed constant, or a part of it, to where it lies in a buffer."""
         core, desc, reader = load_core(), self.desc, self.reader
         array = self._elements(part)
-        if desc is None:
-            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if desc is None or self.plain is not None:
+            dtype = array.dtype if self.plain is None else self.plain.numpy
+            flat = np.ascontiguousarray(array, dtype).reshape(-1).view(np.uint8)
             buffer.array()[offset : offset + flat.size] = flat
             return
         first = 0 if part is None else part.begin
         if reader is not None and pack_into(reader, self.role, array, buffer, offset, first):
             return
         elements = dtype_of(array.dtype)
-        if self.constant.grid is None and not self.constant.numbers:
+        is_index = array.dtype == np.int32 and desc.dtype == "s32"
+        if self.constant.grid is None and not self.constant.numbers and not is_index:
             elements = dtype_of("float32")
         if array.dtype != elements.numpy or min(array.strides, default=1) <= 0:
             # The library cannot describe broadcast and reversed views.
@@ -172,10 +178,23 @@ class Packing:
             array = array.reshape((*rows, *self.constant.reshape[1:]))
         if self.constant.permute is not None:
             array = array.transpose(self.constant.permute)
+        if self.plain is not None:
+            return array
         count = together(self.constant.spec) if self.constant.spec and array.ndim else 1
         if count > 1 and self.constant.role == "weights":
             array = _diagonal(array, count)
         return np.broadcast_to(array, dims) if part is None and array.shape != dims else array
+
+
+def _plain(memory: MemorySpec | None, desc: _core.MemoryDesc) -> DType | None:
+    """Return the type of row-major elements that a kernel describes as bytes or as words.
+
+    None for elements that it describes as they are.
+    """
+    if memory is None or desc.dtype not in ("s32", "u8") or len(desc.dims) != 1:
+        return None
+    is_described = memory.dtype == desc.dtype and memory.dims == tuple(desc.dims)
+    return None if is_described or memory.nbytes != desc.nbytes else dtype_of(memory.dtype)
 
 
 def _diagonal(weights: Array, count: int) -> Array:

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError
+from stridewise.runtime.binding.arguments import KernelArguments
 from stridewise.runtime.binding.defects import is_wrong
-from stridewise.runtime.binding.factories import FACTORIES, KERNELS, KernelArguments
+from stridewise.runtime.binding.factories import FACTORIES, KERNELS
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import (
     OWN_REORDERS,

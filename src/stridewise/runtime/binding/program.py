@@ -13,7 +13,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import ExecutionError
 from stridewise.graph import Constant, Graph, TensorType
 from stridewise.program import CopyStep, FillStep, KernelStep, PackedConstant, Program, Ref
-from stridewise.runtime.binding.factories import role_argument
+from stridewise.runtime.binding.arguments import role_argument
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.packing import Packing, pack_all

@@ -103,10 +103,13 @@ class Family:
         offers: kernels by operator.
         kinds: kinds of kernel by the name that their specs have; the runtime has a factory for
             each in ``runtime/binding/factories.py``.
+        typed: kernels of nodes with a tensor of another type than floats, by operator; they check
+            the types themselves.
     """
 
     offers: Mapping[str, Offer] = field(default_factory=dict[str, Offer])
     kinds: Mapping[str, KernelKind] = field(default_factory=dict[str, KernelKind])
+    typed: Mapping[str, KernelRule] = field(default_factory=dict[str, KernelRule])
 
 
 def refused(node: Node, reason: str) -> Refusal:

@@ -7,9 +7,10 @@ an embedding, are read as they are. The core checks them before it copies.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 
-from stridewise.graph import Refusal
+from stridewise.graph import Refusal, Value
 from stridewise.ops.geometry import user_format
 from stridewise.targets.kernels import (
     Alias,
@@ -47,7 +48,7 @@ def _unfit(
     known = ("int32",) if is_constant else tuple(_WORDS)
     if indices.dtype.name not in known:
         return refused(node, f"the indices are {indices.dtype}; kernels take {' and '.join(known)}")
-    if any(context.value(name).dtype.name != "float32" for name in tensors):
+    if not takes_any and any(context.value(name).dtype.name != "float32" for name in tensors):
         return other_than_float32(context)
     if not all(prod(context.value(name).shape) for name in (*tensors, indices.name)):
         return refused(node, "a tensor has no elements")
@@ -62,10 +63,22 @@ def _table(context: KernelContext) -> tuple[tuple[str, MemorySpec], Arg]:
     return ("table", memory), Arg("table", input_of(1), reshape=(count,) if is_constant else None)
 
 
+def _rows(value: Value, dims: tuple[int, int, int]) -> MemorySpec:
+    """Return rows of a value; those of other types than float32 are bytes, which the library has.
+
+    The kernel copies rows, whatever they are.
+    """
+    if value.dtype.name == "float32":
+        return plain_memory(dims)
+    return replace(plain_memory((*dims[:2], dims[2] * value.dtype.itemsize)), dtype="u8")
+
+
 def _gather(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, indices, y = (context.value(name) for name in (*node.inputs, *node.outputs))
     refusal = _unfit(context, (x.name, y.name), takes_any=True)
+    if refusal is None and context.is_constant(x.name) and x.dtype.name != "float32":
+        refusal = other_than_float32(context)
     if refusal is not None:
         yield refusal
         return
@@ -73,7 +86,7 @@ def _gather(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     memory, table = _table(context)
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     rows, count = x.shape[axis], prod(indices.shape)
-    source, result = plain_memory((outer, rows, inner)), plain_memory((outer, count, inner))
+    source, result = (_rows(x, (outer, extent, inner)) for extent in (rows, count))
     spec = KernelSpec("gather_rows", (("src", source), memory, ("dst", result)))
     args = (Arg("src", input_of(0)), table, Arg("dst", output_of()))
     places = None if context.is_constant(indices.name) else user_format(indices)
@@ -115,4 +128,5 @@ FAMILY = Family(
         "gather_rows": KernelKind({"plain": 0.3}),
         "scatter_rows": KernelKind({"plain": 0.3}),
     },
+    typed={"gather": _gather},
 )

@@ -7,11 +7,12 @@ from dataclasses import replace
 from math import prod
 
 from stridewise.formats import Format
-from stridewise.graph import Node, Refusal, Value
+from stridewise.graph import Attr, Node, Refusal, Value
 from stridewise.ops.activation import SNAPS, UNARY, parameters
 from stridewise.ops.geometry import canonical_shape, positions, row_major, user_format
 from stridewise.ops.pointwise import OPERANDS, Step, steps
 from stridewise.targets.kernels import (
+    SCALING,
     Alias,
     Arg,
     Call,
@@ -74,12 +75,23 @@ def bind(context: KernelContext, role: str, index: int, kind: str, fmt: Format) 
         stored = context.formats(operand.name).get(kind)
         if kind == "user":
             stored = user_format(operand)
-        if stored is None:
+        if stored is not None:
+            memory = memory_of(stored, canonical_shape(operand, stored))
+            return replace(memory, dtype=_element_of(operand)), arg, stored
+        if not _is_mask(operand):
             return None
-        return memory_of(stored, canonical_shape(operand, stored)), arg, stored
     strides = row_major(shape)
     memory = MemorySpec(dims, strides=tuple(strides[position] for position in order))
-    return memory, arg, user_format(operand)
+    return replace(memory, dtype=_element_of(operand)), arg, user_format(operand)
+
+
+def _is_mask(value: Value) -> bool:
+    return value.dtype.name == "bool"
+
+
+def _element_of(value: Value) -> str:
+    """Return the type by which kernels know the elements of a value: truth values are bytes."""
+    return "u8" if _is_mask(value) else "f32"
 
 
 def result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
@@ -152,14 +164,21 @@ def flops_of(found: Sequence[Step]) -> float:
 
 
 def _refused(context: KernelContext) -> Refusal | None:
-    """Return why the kernels do not compute a node: constants may be masks, all else is float32."""
+    """Return why the kernels do not compute a node: all is float32, or truth values."""
     node = context.node
     for name in (*node.inputs, *node.outputs):
         value = context.value(name)
-        known = ("float32", "bool") if context.is_constant(name) else ("float32",)
-        if value.dtype.name not in known:
-            return refused(node, f"{name!r} is {value.dtype}; the kernels are of float32")
+        if value.dtype.name not in ("bool", "float32"):
+            reason = f"{name!r} is {value.dtype}; the kernels are of float32 and truth values"
+            return refused(node, reason)
     return None
+
+
+def _scaling(memories: Sequence[tuple[str, MemorySpec]]) -> tuple[tuple[str, Attr], ...]:
+    """Return the parameter that bytes need: they stand for themselves."""
+    if all(memory.dtype != "u8" for _, memory in memories):
+        return ()
+    return ((SCALING, (1.0, 0.0) * len(memories)),)
 
 
 def pointwise_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -179,10 +198,10 @@ def pointwise_options(context: KernelContext) -> Iterable[KernelOption | Refusal
         if len(operands) != len(bound):
             continue
         dst = memory_of(fmt, canonical_shape(result, fmt))
+        dst = replace(dst, dtype=_element_of(result))
         memories = (*((arg.role, memory) for memory, arg, _ in operands), ("dst", dst))
-        spec = KernelSpec(
-            "pointwise", memories, (("expression", tuple(map(str, found))),), flops=flops
-        )
+        params = (("expression", tuple(map(str, found))), *_scaling(memories))
+        spec = KernelSpec("pointwise", memories, params, flops=flops)
         reused = (
             Alias(index, 0, 0, "in place")
             for index, (memory, _, stored) in enumerate(operands)
@@ -200,4 +219,5 @@ def pointwise_options(context: KernelContext) -> Iterable[KernelOption | Refusal
 FAMILY = Family(
     {op: Offer(pointwise_options) for op in ("pointwise", *sorted(_SINGLE))},
     {"pointwise": KernelKind()},
+    typed={"pointwise": pointwise_options},
 )

@@ -17,7 +17,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
+from stridewise.targets.onednn.family import Family, KernelKind, refused
 from stridewise.targets.onednn.memory import plain_memory
 
 __all__ = ["FAMILY"]
@@ -58,6 +58,6 @@ def _share(spec: KernelSpec) -> float:
 
 
 FAMILY = Family(
-    {"arg_max": Offer(_kernels), "arg_min": Offer(_kernels)},
-    {"positions": KernelKind({"plain": 0.45}, share=_share)},
+    kinds={"positions": KernelKind({"plain": 0.45}, share=_share)},
+    typed={"arg_max": _kernels, "arg_min": _kernels},
 )

@@ -102,6 +102,9 @@ _WIDE_CONSTANTS = {"binary": frozenset({"src1"}), "prelu": frozenset({"weights"}
 _PLACES = frozenset({"out_places", "places"})
 """Roles of positions, which are bytes whatever the tensors are."""
 
+_INDICES = frozenset({"out_positions", "table"})
+"""Roles of indices, which are integers whatever the tensors are."""
+
 _NO_BFLOAT16 = "round"
 """The algorithm that the library has for float32 only."""
 
@@ -220,7 +223,7 @@ class _Typed:
         types = {arg.role: self._of(call.spec, arg).short for arg in call.args}
 
         def typed(role: str, memory: MemorySpec) -> MemorySpec:
-            return replace(memory, dtype=types[role])
+            return memory if role in _INDICES else replace(memory, dtype=types[role])
 
         def post(index: int, spec: PostOpSpec) -> PostOpSpec:
             if spec.operand is None:

@@ -14,9 +14,11 @@ from stridewise.targets.kernels import (
     KernelContext,
     KernelOption,
     KernelSpec,
+    MemorySpec,
     input_of,
     output_of,
 )
+from stridewise.targets.onednn.elements import copy_elements
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32, refused
 from stridewise.targets.onednn.memory import plain_memory
 
@@ -62,4 +64,32 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     yield KernelOption("copies", inputs, (user_format(result),), calls)
 
 
-FAMILY = Family({"rearrange": Offer(_kernels)}, {"rearrange": KernelKind()})
+_MOST_COPIES = 64
+"""Boxes of another type than float32 that are copied one by one."""
+
+
+def _typed(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    """Yield a copy of elements of any type for each box."""
+    node = context.node
+    if any(context.is_constant(name) for name in node.inputs):
+        yield refused(node, "an operand is a constant")
+        return
+    boxes, result = boxes_of(node), context.value(node.outputs[0])
+    if len(boxes) > _MOST_COPIES or any(min(box.strides, default=0) < 0 for box in boxes):
+        yield refused(node, f"it is no {_MOST_COPIES} copies, or reverses an axis")
+        return
+    steps = row_major(result.shape)
+    calls: list[Call] = []
+    for box in boxes:
+        start = sum(begin * step for begin, step in zip(box.starts, steps, strict=True))
+        source = MemorySpec(box.extents, strides=box.strides)
+        target = MemorySpec(box.extents, strides=steps)
+        sides = (Arg("src0", input_of(box.source), box.offset), Arg("dst", output_of(), start))
+        calls.append(copy_elements(result.dtype.short, (source, sides[0]), (target, sides[1])))
+    inputs = tuple(user_format(context.value(name)) for name in node.inputs)
+    yield KernelOption("copies", inputs, (user_format(result),), tuple(calls))
+
+
+FAMILY = Family(
+    {"rearrange": Offer(_kernels)}, {"rearrange": KernelKind()}, typed={"rearrange": _typed}
+)

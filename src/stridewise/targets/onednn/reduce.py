@@ -24,6 +24,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
+from stridewise.targets.onednn.along_axis import totals
 from stridewise.targets.onednn.family import MOST_SUMMED, Family, Offer, float32_only
 from stridewise.targets.onednn.memory import elementwise_formats, memory_of
 from stridewise.targets.onednn.pool import pooling_spec
@@ -111,6 +112,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     if is_exact or x.grid or x.offer or node.post_ops:
         yield from _pooled(context)
     if not node.post_ops:
+        yield from totals(context)
         yield from reductions(context, _ALGORITHMS[node.op], axes)
 
 

@@ -12,6 +12,7 @@ from stridewise.ops.data_format import is_turned
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.onednn import (
     activation,
+    along_axis,
     cast,
     concat,
     conv,
@@ -21,11 +22,13 @@ from stridewise.targets.onednn import (
     depth_space,
     depthwise,
     dropout,
+    elements,
     elementwise,
     gradients,
     grid_sample,
     group_norm,
     indexed,
+    indexed_elements,
     int8_conv,
     int8_depthwise,
     int8_elementwise,
@@ -53,15 +56,31 @@ from stridewise.targets.onednn import (
 )
 from stridewise.targets.onednn.canonical import CanonicalContext, fitted, misread
 from stridewise.targets.onednn.constants import with_constants
-from stridewise.targets.onednn.family import DEFAULT_EFFICIENCY, Family, KernelKind, Offer
+from stridewise.targets.onednn.family import (
+    DEFAULT_EFFICIENCY,
+    Family,
+    KernelKind,
+    KernelRule,
+    Offer,
+)
 from stridewise.targets.onednn.groups import per_group
 from stridewise.targets.onednn.memory import storage_of
 from stridewise.targets.onednn.precision import OWN
 
-__all__ = ["KINDS", "OFFERS", "efficiency", "is_naive", "kernel_options", "post_ops", "post_ops_ns"]
+__all__ = [
+    "KINDS",
+    "OFFERS",
+    "TYPED",
+    "efficiency",
+    "is_naive",
+    "kernel_options",
+    "post_ops",
+    "post_ops_ns",
+]
 
 _FAMILIES: tuple[Family, ...] = (
     activation.FAMILY,
+    along_axis.FAMILY,
     cast.FAMILY,
     concat.FAMILY,
     conv.FAMILY,
@@ -71,11 +90,13 @@ _FAMILIES: tuple[Family, ...] = (
     depth_space.FAMILY,
     depthwise.FAMILY,
     dropout.FAMILY,
+    elements.FAMILY,
     elementwise.FAMILY,
     gradients.FAMILY,
     grid_sample.FAMILY,
     group_norm.FAMILY,
     indexed.FAMILY,
+    indexed_elements.FAMILY,
     int8_conv.FAMILY,
     int8_depthwise.FAMILY,
     int8_elementwise.FAMILY,
@@ -104,6 +125,9 @@ _FAMILIES: tuple[Family, ...] = (
 
 OFFERS: Mapping[str, Offer] = {op: o for family in _FAMILIES for op, o in family.offers.items()}
 """The kernels of each operator; others run their NumPy reference."""
+
+TYPED: Mapping[str, KernelRule] = {op: r for family in _FAMILIES for op, r in family.typed.items()}
+"""The kernels of each operator that take tensors of other types than floats."""
 
 KINDS: Mapping[str, KernelKind] = {
     name: kind for family in _FAMILIES for name, kind in family.kinds.items()

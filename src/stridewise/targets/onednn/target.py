@@ -16,6 +16,8 @@ from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.cast import views_in_bfloat16
+from stridewise.targets.onednn.constants import with_constants
+from stridewise.targets.onednn.elements import moved
 from stridewise.targets.onednn.groups import fills_tiles
 from stridewise.targets.onednn.int8 import boundary, in_int8, in_offered_int8
 from stridewise.targets.onednn.int8_products import has_library_products
@@ -30,7 +32,7 @@ from stridewise.targets.onednn.precision import (
 )
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.targets.onednn.resize import is_resampling
-from stridewise.targets.onednn.table import OFFERS, efficiency, kernel_options, post_ops
+from stridewise.targets.onednn.table import OFFERS, TYPED, efficiency, kernel_options, post_ops
 from stridewise.targets.target import NATIVE, Accuracy, Precision
 from stridewise.tensor import Storage
 
@@ -78,9 +80,6 @@ def _format(axes: tuple[str, ...], channels_last: bool, block: int) -> Format:
     blocks = (Block(axes[1], block),) if block else ()
     return Format(axes, (*order, *blocks))
 
-
-_OF_INTEGERS = frozenset({"arg_max", "arg_min", "gather"})
-"""Operators with integers among their tensors, whose kernels check the types themselves."""
 
 _MOST_AXES = 12
 """The most that oneDNN takes."""
@@ -169,22 +168,19 @@ class LibraryTarget:
         }
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
-        """Yield the ways to compute a node, and why others are not offered.
-
-        Around values that no kernel takes, only views are left.
-        """
+        """Yield the ways to compute a node, and why others are not offered."""
         odd, foreign = self._unfit(context)
-        checks_types = context.node.op in _OF_INTEGERS
-        if odd or (foreign and not checks_types):
-            yield Refusal(self.name, context.node.name, (odd or foreign)[0])
         if odd:
+            yield Refusal(self.name, context.node.name, odd[0])
             return
         if self.has_int8 and context.node.op in ("dequantize", "quantize"):
             yield from boundary(context)
-        if foreign or context.node.op == "cast":
-            only_views = bool(foreign) and not checks_types
-            yield from self._as_accurate(context, kernel_options(context), only_views=only_views)
-            if self.precision == "bfloat16" and not foreign:
+        if foreign:
+            yield from self._typed(context, foreign[0])
+            return
+        if context.node.op == "cast":
+            yield from self._as_accurate(context, kernel_options(context), only_views=False)
+            if self.precision == "bfloat16":
                 yield from views_in_bfloat16(context)
             return
         types = self._types(context)
@@ -214,6 +210,28 @@ class LibraryTarget:
             yield Refusal("dtype", context.node.name, reason)
         if types == {F32} and self.precision != "float32":
             yield from self._in_int8(context, tiled if self.has_tiles else options)
+
+    def _typed(self, context: KernelContext, reason: str) -> Iterator[KernelOption | Refusal]:
+        """Yield the kernels of a node with a tensor of another type than floats.
+
+        Args:
+            context: of the node.
+            reason: why those of floats do not compute it.
+        """
+        rule = TYPED.get(context.node.op)
+        if rule is not None:
+            items = rule(context)
+            found = [
+                with_constants(context, item) if isinstance(item, KernelOption) else item
+                for item in items
+            ]
+        else:
+            known = list(kernel_options(context))
+            views = self._as_accurate(context, known, only_views=True)
+            found = [*views, *moved(known, context)]
+        if not any(isinstance(item, KernelOption) for item in found):
+            yield Refusal(self.name, context.node.name, reason)
+        yield from found
 
     def _unfit(self, context: KernelContext) -> tuple[list[str], list[str]]:
         """Return why no kernel needs to know the shapes of a node, and takes its dtypes."""

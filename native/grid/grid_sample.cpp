@@ -89,6 +89,13 @@ struct Axis {
         }
     }
 
+    // The place of a coordinate, wherever it is.
+    float unmoved(float coordinate) const {
+        const auto most = static_cast<float>(extent);
+        return aligns_corners ? (coordinate + 1) / 2 * (most - 1)
+                              : ((coordinate + 1) * most - 1) / 2;
+    }
+
   private:
     // Keys (1981): one polynomial near the center, another one beyond.
     static constexpr float kCubic = -0.75F;
@@ -99,8 +106,7 @@ struct Axis {
 
     float moved(float coordinate) const {
         const auto most = static_cast<float>(extent);
-        float place =
-            aligns_corners ? (coordinate + 1) / 2 * (most - 1) : ((coordinate + 1) * most - 1) / 2;
+        float place = unmoved(coordinate);
         if (kMode == GridMode::nearest) place = rounded(place);
         if (border == GridBorder::reflection) return mirrored(place, extent, aligns_corners);
         if (border == GridBorder::zeros) return place;
@@ -159,12 +165,44 @@ struct GridSample::Taps {
     float weights[kPoints][kMostTaps];
 };
 
+// Most points lie between four pixels, none of which needs a border.
+inline bool GridSample::find_inside(const float *coordinates, std::int64_t *offsets,
+                                    float *weights) const {
+    const std::int64_t height = extents_[0], width = extents_[1];
+    const Axis<GridMode::linear> rows{height, border_, aligns_corners_};
+    const Axis<GridMode::linear> columns{width, border_, aligns_corners_};
+    const float y = rows.unmoved(coordinates[1]), x = columns.unmoved(coordinates[0]);
+    // Coordinates that are no numbers are not inside.
+    if (!(y >= 0 && y < static_cast<float>(height - 1) && x >= 0 &&
+          x < static_cast<float>(width - 1))) {
+        return false;
+    }
+    const auto row = static_cast<std::int32_t>(y), column = static_cast<std::int32_t>(x);
+    const float down = y - static_cast<float>(row), right = x - static_cast<float>(column);
+    const std::int64_t first = (std::int64_t{row} * width + column) * width_;
+    offsets[0] = first;
+    offsets[1] = first + width_;
+    offsets[2] = first + width * width_;
+    offsets[3] = offsets[2] + width_;
+    weights[0] = (1 - down) * (1 - right);
+    weights[1] = (1 - down) * right;
+    weights[2] = down * (1 - right);
+    weights[3] = down * right;
+    return true;
+}
+
 template <GridMode kMode, std::int64_t kAxes>
 void GridSample::find(const float *coordinates, std::int64_t count, Taps &taps) const {
     constexpr std::int64_t kTaps = taps_of(kMode);
     for (std::int64_t point = 0; point < count; ++point, coordinates += kAxes) {
         std::int64_t *offsets = taps.offsets[point];
         float *weights = taps.weights[point];
+        if constexpr (kMode == GridMode::linear && kAxes == 2) {
+            if (find_inside(coordinates, offsets, weights)) {
+                taps.counts[point] = kTaps * kTaps;
+                continue;
+            }
+        }
         offsets[0] = 0;
         weights[0] = 1;
         std::int64_t found = 1;

@@ -31,6 +31,8 @@ class GridSample : public Kernel {
     using Find = void (GridSample::*)(const float *coordinates, std::int64_t count,
                                       Taps &taps) const;
 
+    // Writes the taps of a point between four pixels; false for another one.
+    bool find_inside(const float *coordinates, std::int64_t *offsets, float *weights) const;
     // Finds what each of `count` points from `coordinates` on is interpolated from.
     template <GridMode kMode, std::int64_t kAxes>
     void find(const float *coordinates, std::int64_t count, Taps &taps) const;

@@ -11,9 +11,11 @@ namespace {
 
 constexpr std::int64_t kHeld = 32768;  // elements of rows that are held, which stay in a cache
 constexpr std::int64_t kLine = 16;     // elements of a cache line
+constexpr std::int64_t kMostReach = 1 << 20;  // of a window, as that many rows are held
 
+// NaN of either one is propagated, without branches.
 inline float larger(float a, float b) {
-    return b > a ? b : a;
+    return (b > a) | (b != b) ? b : a;
 }
 
 std::int64_t round_up(std::int64_t count) {
@@ -82,10 +84,12 @@ PlainPooling::PlainPooling(const std::string &algorithm, const MemoryDesc &src,
         const bool fits = window.size() == 2 && strides.size() == 2 && dilations.size() == 2 &&
                           begins.size() == 2;
         require(fits && window[at] >= 1 && strides[at] >= 1 && dilations[at] >= 1 &&
-                    begins[at] >= 0 && window[at] <= INT32_MAX && dilations[at] <= INT32_MAX &&
-                    strides[at] <= INT32_MAX && begins[at] <= INT32_MAX,
+                    begins[at] >= 0 && window[at] <= kMostReach && dilations[at] <= kMostReach &&
+                    strides[at] <= kMostReach && begins[at] <= kMostReach &&
+                    (window[at] - 1) * dilations[at] <= kMostReach,
                 "plain_pooling: expected two positive numbers for windows, strides and dilations, "
-                "and padding that is not negative");
+                "padding that is not negative, and windows that reach no further than " +
+                    std::to_string(kMostReach));
         return Axis{from[2 + at], to[2 + at], window[at], strides[at], dilations[at], begins[at]};
     };
     rows_ = axis(0);

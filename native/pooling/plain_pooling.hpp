@@ -14,8 +14,8 @@ class PlainPooling : public Kernel {
   public:
     // Source [N, C, H, W] and result [N, C, OH, OW] are dense float32. `algorithm` is "max",
     // "avg_include" (padding counts as zeros) or "avg_exclude". Strides and dilations are at least
-    // 1; windows may reach beyond the source. Throws std::invalid_argument otherwise, and for means
-    // of windows without any element.
+    // 1; windows may reach beyond the source, and 2^20 elements at most. Throws
+    // std::invalid_argument otherwise, and for means of windows without any element.
     PlainPooling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
                  const Dims &window, const Dims &strides, const Dims &dilations, const Dims &begins,
                  int threads);

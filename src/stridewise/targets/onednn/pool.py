@@ -100,7 +100,10 @@ def _plain(
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     kernel, strides, dilations, begins, _ = window
+    reach = max((k - 1) * d for k, d in zip(kernel, dilations, strict=True))
     if len(kernel) != 2 or node.post_ops or min(begins) < 0:
+        return
+    if max(reach, *strides, *dilations, *begins) > _MOST_REACH:
         return
     formats = [context.formats(value.name)["plain"] for value in (x, y)]
     shapes = [canonical_shape(v, fmt) for v, fmt in zip((x, y), formats, strict=True)]
@@ -120,6 +123,9 @@ def _plain(
     args = (Arg("src", input_of(0)), Arg("dst", output_of()))
     yield KernelOption("rows, then columns", (formats[0],), (formats[1],), (Call(spec, args),))
 
+
+_MOST_REACH = 1 << 20
+"""Elements that a window of the kernel reaches at most, which holds as many rows."""
 
 _ROW = 16
 """Elements in whose time a row begins; an estimate."""

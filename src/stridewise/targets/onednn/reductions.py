@@ -210,7 +210,7 @@ _RESULT, _LINE = 10, 90
 def _reduced_share(spec: KernelSpec) -> float:
     """Return the part of the time that elements take: results are finished one by one."""
     src, dst = spec.memory("src"), spec.memory("dst")
-    if src is None or dst is None:
+    if src is None or dst is None or not src.dims:
         return 1.0
     terms = prod(src.dims) // max(1, prod(dst.dims))
     innermost = 1 if storage_of(src) == "channels-last" else -1

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.networks import F32, Net, rng
@@ -140,3 +141,19 @@ def test_factors_of_values_with_other_readers_stay() -> None:
     _, reasons = changed(graph)
     assert len(reasons) == 1
     assert reasons[0].startswith("other operands are")
+
+
+@pytest.mark.parametrize("turned", [(0,), (1,), (0, 1), (2,), (0, 1, 2)])
+def test_products_of_two_matrices_turn_them(turned: tuple[int, ...]) -> None:
+    b = Net("g")
+    shapes = ((5, 7), (7, 3))
+    operands = [
+        b.op("transpose", [b.input(f"x{i}", shape[::-1])], {"perm": (1, 0)})
+        if i in turned
+        else b.input(f"x{i}", shape)
+        for i, shape in enumerate(shapes)
+    ]
+    y = b.op("matmul", operands)
+    if 2 in turned:
+        y = b.op("transpose", [y], {"perm": (1, 0)})
+    assert changed(b.build([y])) == (["matmul"], [])

@@ -38,12 +38,12 @@ def _with(node: Node, perms: dict[str, Perm]) -> Node:
 
 
 def _is_product(rewriter: Rewriter, node: Node) -> bool:
-    """Return whether a node multiplies two variable batches of matrices of float32."""
+    """Return whether a node multiplies two variable matrices of float32, or batches of them."""
     if node.op != "matmul" or node.post_ops or len(node.inputs) != 2:
         return False
     types = [rewriter.value(name).type for name in node.inputs]
     return (
-        all(type_.dtype.name == "float32" and len(type_.shape) > 2 for type_ in types)
+        all(type_.dtype.name == "float32" and len(type_.shape) >= 2 for type_ in types)
         and len(types[0].shape) == len(types[1].shape)
         and all(rewriter.known(name) is None for name in node.inputs)
         and not any(node.int_attr(key, 0) for key in _FLAGS)

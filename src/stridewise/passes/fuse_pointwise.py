@@ -101,11 +101,20 @@ def expression(rewriter: Rewriter, group: tuple[Node, ...]) -> Node:
 
 
 def _fits(rewriter: Rewriter, node: Node, ability: Ability) -> bool:
-    """Return whether the kernels take an expression: all is of one type of floats, or a mask."""
+    """Return whether the kernels take an expression: all is of one type of floats, or a mask.
+
+    Masks of the run stand beside float32 only.
+    """
     types = tuple(rewriter.value(name).type for name in node.inputs)
     result = rewriter.value(node.outputs[0]).type
     floats = {found.dtype.name for found in (*types, result)} - {"bool"}
-    return len(floats) <= 1 and floats <= ability.dtypes and infer(node, types) == (result,)
+    computed = [name for name in node.inputs if rewriter.known(name) is None]
+    has_masks = any(
+        rewriter.value(name).dtype.name == "bool" for name in (*computed, *node.outputs)
+    )
+    if len(floats) > 1 or not floats <= ability.dtypes or (has_masks and not floats <= {"float32"}):
+        return False
+    return infer(node, types) == (result,)
 
 
 def _beside_step(rewriter: Rewriter, ability: Ability, node: Node) -> bool:

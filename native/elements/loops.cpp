@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "elements/elements.hpp"
+#include "elements/extremes.hpp"
 
 namespace stridewise {
 namespace {
@@ -164,21 +165,6 @@ struct Modulo {
         } else {
             return rest;
         }
-    }
-};
-
-// NaN of either operand is the result, as in NumPy.
-struct Maximum {
-    template <class T>
-    static T of(T x, T y) {
-        return (x > y) | (x != x) ? x : y;
-    }
-};
-
-struct Minimum {
-    template <class T>
-    static T of(T x, T y) {
-        return (x < y) | (x != x) ? x : y;
     }
 };
 

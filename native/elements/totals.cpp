@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "elements/elements.hpp"
+#include "elements/extremes.hpp"
 #include "support/images.hpp"
 #include "support/small_vectors.hpp"
 #include "threads/openmp.hpp"
@@ -12,23 +13,10 @@ namespace {
 
 constexpr std::int64_t kCount = 256;  // results at a time, which stay in the first-level cache
 
-// Without branches, so that loops are vectorized.
 struct Sum {
     template <class T>
     static T of(T total, T value) {
         return total + value;
-    }
-};
-struct Most {
-    template <class T>
-    static T of(T total, T value) {
-        return (value > total) | (value != value) ? value : total;
-    }
-};
-struct Least {
-    template <class T>
-    static T of(T total, T value) {
-        return (value < total) | (value != value) ? value : total;
     }
 };
 
@@ -82,8 +70,8 @@ void run(const void *from, void *to, std::int64_t rows, std::int64_t row_step, s
 template <class T, class Bits>
 auto find_integers(const std::string &op) -> decltype(&run<Sum, Bits, false>) {
     if (op == "sum") return &run<Sum, Bits, false>;
-    if (op == "max") return &run<Most, T, false>;
-    return op == "min" ? &run<Least, T, false> : nullptr;
+    if (op == "max") return &run<Maximum, T, false>;
+    return op == "min" ? &run<Minimum, T, false> : nullptr;
 }
 
 }  // namespace
@@ -93,8 +81,8 @@ Totals::Totals(const std::string &op, const std::string &type, const Dims &exten
     if (type == "f32") {
         if (op == "sum") loop_ = &run<Sum, float, false>;
         if (op == "mean") loop_ = &run<Sum, float, true>;
-        if (op == "max") loop_ = &run<Most, float, false>;
-        if (op == "min") loop_ = &run<Least, float, false>;
+        if (op == "max") loop_ = &run<Maximum, float, false>;
+        if (op == "min") loop_ = &run<Minimum, float, false>;
     }
     if (type == "s32") loop_ = find_integers<std::int32_t, std::uint32_t>(op);
     if (type == "s64") loop_ = find_integers<std::int64_t, std::uint64_t>(op);

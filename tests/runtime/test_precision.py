@@ -76,7 +76,7 @@ def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("select", ["max_pool", "reduce_max", "reshape"])
+@pytest.mark.parametrize("select", ["max_pool", "reduce_max", "reshape", "negatives"])
 def test_elements_equal_their_own_maximum(select: str, kind: str) -> None:
     b = GraphBuilder("peaks")
     x = b.input("x", (1, 16, 6, 6), "float32")
@@ -85,6 +85,11 @@ def test_elements_equal_their_own_maximum(select: str, kind: str) -> None:
         top = b.op("max_pool", [limit], {"kernel": (3, 3), "pads": (1,) * 4})
     elif select == "reduce_max":
         top = b.op("reduce_max", [limit], {"axes": (2, 3), "keepdims": 1})
+    elif select == "negatives":
+        low = b.op("clip", [b.op("neg", [limit])], {"beta": 2.0})
+        low = b.op("pad", [low], {"pads": (0, 0, 1, 1, 0, 0, 1, 1), "value": 9.0})
+        low = b.op("neg", [b.op("reduce_min", [low], {"axes": (2, 3), "keepdims": 1})])
+        top = b.op("max_pool", [low], {"kernel": (1, 1)})
     else:
         rows = b.op("reshape", [limit], {"shape": (1, 16, 36)})
         top = b.op("reduce_max", [rows], {"axes": (2,), "keepdims": 0})

@@ -13,10 +13,11 @@ __all__ = ["exact_values"]
 
 _COMPARISONS = frozenset({"equal", "greater", "greater_equal", "less", "less_equal"})
 _SELECTIONS = MOVES | {
-    *("clip", "expand", "gather", "gather_elements", "gather_nd", "maximum", "minimum"),
-    *("reduce_max", "reduce_min", "relu", "top_k"),
+    *("abs", "clip", "expand", "gather", "gather_elements", "gather_nd", "max_pool_indices"),
+    *("maximum", "minimum", "neg", "pad", "rearrange", "reduce_max", "reduce_min", "relu"),
+    *("scatter_elements", "scatter_nd", "top_k", "trilu", "where"),
 }
-"""Operators whose results are elements of their operands, or limits."""
+"""Operators whose results are elements of their operands, their negatives, or limits."""
 
 
 def _updated(graph: Graph) -> set[str]:
@@ -52,10 +53,14 @@ def _before(graph: Graph, names: Iterable[str], others: Collection[str]) -> set[
     return found
 
 
-def _compares(node: Node) -> bool:
+def _operators(node: Node) -> set[str]:
+    """Return a node's operator, or those of its expression."""
     steps = node.get("expression")
-    texts = steps if isinstance(steps, tuple) else (node.op,)
-    return any(str(text).partition("(")[0] in _COMPARISONS for text in texts)
+    return {str(text).partition("(")[0] for text in steps} if isinstance(steps, tuple) else {node.op}
+
+
+def _compares(node: Node) -> bool:
+    return not _COMPARISONS.isdisjoint(_operators(node))
 
 
 def _selected(graph: Graph) -> Iterator[set[str]]:
@@ -73,7 +78,7 @@ def _selected(graph: Graph) -> Iterator[set[str]]:
                 continue
             found.add(name)
             node = producers.get(name)
-            if node is not None and node.op in _SELECTIONS:
+            if node is not None and _operators(node) <= _SELECTIONS:
                 left += filter(None, node.inputs)
         return found
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "support/images.hpp"
 #include "support/small_vectors.hpp"
@@ -11,7 +12,10 @@
 namespace stridewise {
 namespace {
 
-constexpr std::int64_t kBlock = 16, kShort = 24, kColumns = 16, kLeastCapacity = 256;
+constexpr std::int64_t kBlock = 16, kShort = 24, kColumns = 16;
+constexpr std::int64_t kLeastCapacity = 64;  // elements from which a limit is found
+constexpr std::int64_t kByBytes = 64;        // from here on keys are sorted by bytes
+constexpr std::int64_t kAllOf = 4;           // where one in so many is kept, all are sorted
 
 // Integers in the order of elements. Zeros of both signs are equal, and so are all NaN.
 inline std::uint32_t ordered(float value) {
@@ -76,6 +80,35 @@ bool comes_before(const Key &a, const Key &b) {
     return a.comes_before(b);
 }
 
+template <class Key>
+Key *sorted(Key *keys, Key *, std::int64_t count, bool) {
+    std::sort(keys, keys + count, comes_before<Key>);
+    return keys;
+}
+
+// Sorts keys byte by byte, the least one first, between two buffers, and returns the one in which
+// they are. Bytes of positions are left out where the keys are in the order of these.
+Packed *sorted(Packed *keys, Packed *other, std::int64_t count, bool has_positions) {
+    if (count < kByBytes) return sorted<Packed>(keys, other, count, has_positions);
+    constexpr int kBytes = 8, kDigits = 256;
+    const int first = has_positions ? kBytes / 2 : 0;
+    std::uint32_t starts[kBytes][kDigits];
+    std::memset(starts[first], 0, sizeof starts[0] * static_cast<std::size_t>(kBytes - first));
+    const auto digit = [](const Packed &key, int byte) { return ~key.key >> (8 * byte) & 255; };
+    for (std::int64_t i = 0; i < count; ++i) {
+        for (int byte = first; byte < kBytes; ++byte) ++starts[byte][digit(keys[i], byte)];
+    }
+    for (int byte = first; byte < kBytes; ++byte) {
+        auto &next = starts[byte];
+        if (next[digit(keys[0], byte)] == count) continue;
+        std::uint32_t start = 0;
+        for (std::uint32_t &each : next) start += std::exchange(each, start);
+        for (std::int64_t i = 0; i < count; ++i) other[next[digit(keys[i], byte)]++] = keys[i];
+        std::swap(keys, other);
+    }
+    return keys;
+}
+
 // How early an element comes, without its position.
 template <class T, bool kLargest>
 inline auto rank_of(T value) {
@@ -106,6 +139,7 @@ class Selection {
   public:
     using Key = KeyOf<T>;
 
+    // The buffer has twice the capacity, for sorting.
     Selection(Key *kept, std::int64_t count, std::int64_t capacity)
         : kept_(kept), count_(count), capacity_(capacity) {}
 
@@ -124,8 +158,7 @@ class Selection {
     // The first `count` elements, in order.
     const Key *finish() {
         if (size_ > count_) drop();
-        std::sort(kept_, kept_ + count_, comes_before<Key>);
-        return kept_;
+        return sorted(kept_, kept_ + capacity_, count_, is_in_order_);
     }
 
   private:
@@ -134,12 +167,13 @@ class Selection {
         // Positions grow, so an element of the last one's rank comes after it.
         if (has_limit_ && rank <= last_) return;
         kept_[size_++] = {rank, position};
-        if (size_ == capacity_ || (size_ == count_ && !has_limit_)) drop();
+        if (size_ == capacity_ && size_ > count_) drop();
     }
 
     void drop() {
         std::nth_element(kept_, kept_ + count_ - 1, kept_ + size_, comes_before<Key>);
         size_ = count_;
+        is_in_order_ = false;
         last_ = kept_[count_ - 1].rank();
         restore(kLargest ? last_ : ~last_, limit_);
         has_limit_ = true;
@@ -149,13 +183,13 @@ class Selection {
     std::int64_t count_, capacity_, size_ = 0;
     decltype(ordered(T{})) last_ = 0;
     T limit_{};
-    bool has_limit_ = false;
+    bool has_limit_ = false, is_in_order_ = true;
 };
 
 template <class T, bool kLargest>
 void find_line(const T *from, std::int64_t rows, std::int64_t step, std::int64_t count,
                std::int64_t capacity, KeyOf<T> *kept, T *values, std::int64_t *positions) {
-    Selection<T, kLargest> selection(kept, count, capacity);
+    Selection<T, kLargest> selection(kept, count * kAllOf >= rows ? rows : count, capacity);
     selection.scan(from, rows, step);
     const KeyOf<T> *found = selection.finish();
     for (std::int64_t i = 0; i < count; ++i) {
@@ -205,11 +239,12 @@ TopK::TopK(const std::string &type, const Dims &extents, std::int64_t count, boo
     outer_ = extents[0];
     rows_ = extents[1];
     inner_ = extents[2];
-    capacity_ = std::min(rows_, std::max(2 * count, kLeastCapacity));
+    const bool sorts_all = count * kAllOf >= rows_;
+    capacity_ = sorts_all ? rows_ : std::min(rows_, std::max(2 * count, kLeastCapacity));
 }
 
 std::size_t TopK::scratchpad_nbytes() const {
-    return static_cast<std::size_t>(threads_ * capacity_) * sizeof(Ranked);
+    return static_cast<std::size_t>(2 * threads_ * capacity_) * sizeof(Ranked);
 }
 
 MemoryDesc TopK::arg_desc(int arg) const {
@@ -235,7 +270,7 @@ void TopK::find(const std::vector<void *> &data, void *scratchpad) const {
     const std::int64_t wide = rows_ <= kShort ? kColumns : 1, blocks = ceil_div(inner_, wide);
     const std::int64_t total = outer_ * blocks;
     in_parallel(threads_, [&](int part, int parts) {
-        auto *kept = static_cast<KeyOf<T> *>(scratchpad) + part * capacity_;
+        auto *kept = static_cast<KeyOf<T> *>(scratchpad) + 2 * part * capacity_;
         for (std::int64_t i = total * part / parts; i < total * (part + 1) / parts; ++i) {
             const std::int64_t outer = i / blocks, column = i % blocks * wide;
             const T *source = from + outer * rows_ * inner_ + column;

@@ -162,14 +162,16 @@ def test_top_k_with_ties_of_any_axis(dtype, data):
     assert agrees(b.build([values, places]), {"x": x}) == {"top_k"}
 
 
-@pytest.mark.parametrize("count", [1, 40, 700])
-def test_top_k_of_long_lines(count):
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("count", [1, 40, 200, 700, 1300, 5000, 40000, 70000])
+def test_top_k_of_long_lines(count, dtype):
     rng = np.random.default_rng(count)
-    x = rng.normal(size=(3, 5000)).astype(np.float32)
-    x[1] = np.round(x[1])
+    shape = (3, 5000) if count <= 5000 else (1, 70000)
+    x = (rng.normal(size=shape) * 1000).astype(dtype)
+    x[0] = numbers(rng, dtype, shape[1:])
     b = GraphBuilder("g")
     values, places = b.node(
-        "top_k", [b.input("x", x.shape)], {"axis": 1, "k": count}, outputs=("v", "i")
+        "top_k", [b.input("x", x.shape, dtype)], {"axis": 1, "k": count}, outputs=("v", "i")
     )
     agrees(b.build([values, places]), {"x": x})
 

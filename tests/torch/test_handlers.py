@@ -409,10 +409,8 @@ def test_outputs_that_repeat_or_skip_elements_have_their_strides():
     ("reason", "function"),
     [
         ("softplus that is linear", lambda x: F.softplus(x, threshold=2.0)),
-        ("indices for several axes", lambda x: x[torch.tensor([0, 1]), torch.tensor([2, 3])]),
-        ("runs of indices", lambda x: x.flatten()[torch.arange(0, 200, 2)]),
         ("elements of float64", lambda x: x.double() + 1),
-        ("there is no operator", lambda x: torch.cumsum(x, 1)),
+        ("there is no operator", lambda x: torch.cumprod(x, 1)),
         ("elements of int64", lambda x: F.max_pool2d(x, 2, return_indices=True)),
         ("random", F.dropout),
     ],

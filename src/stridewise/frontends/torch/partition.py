@@ -10,8 +10,8 @@ from typing import Any
 from stridewise.errors import StridewiseError, UnsupportedError
 from stridewise.frontends.torch.aliases import is_restrided
 from stridewise.frontends.torch.library import torch
-from stridewise.frontends.torch.reader import BOOL, FLOATS, Reader, Traced, type_of
-from stridewise.frontends.torch.table import HANDLERS, VIEWS
+from stridewise.frontends.torch.reader import BOOL, FLOATS, INTEGERS, Reader, Traced, type_of
+from stridewise.frontends.torch.table import HANDLERS, OF_FLOATS, VIEWS
 from stridewise.frontends.torch.values import (
     UNSET,
     Values,
@@ -107,7 +107,8 @@ def read_node(
     return reader.read(node.name, handler, args, options)
 
 
-_NATIVE = frozenset(dtype.name for dtype in (*FLOATS, BOOL))
+_NUMBERS = frozenset(dtype.name for dtype in (*FLOATS, BOOL))
+_NATIVE = _NUMBERS | {dtype.name for dtype in INTEGERS}
 
 
 def _takers(node: Any) -> list[Any]:
@@ -121,6 +122,7 @@ def _takers(node: Any) -> list[Any]:
 
 def _type_reason(node: Any, constants: Values, values: Values) -> str | None:
     """Return why tensors that a node reads or makes have no native kernels."""
+    known = _NUMBERS if str(node.target) in OF_FLOATS else _NATIVE
     # Of several results, those that are taken count.
     for read in (*node.all_input_nodes, *(_takers(node) or (node,))):
         for tensor in tensors_of(values[read]):
@@ -130,7 +132,7 @@ def _type_reason(node: Any, constants: Values, values: Values) -> str | None:
                 return f"a tensor of layout {tensor.layout}"
             # Handlers check what types constants have.
             name = str(tensor.dtype).removeprefix("torch.")
-            if read not in constants and name not in _NATIVE:
+            if read not in constants and name not in known:
                 return f"elements of {name}"
     return None
 

@@ -4,8 +4,9 @@ A handler gets the arguments of an aten operator in the order of its schema. A v
 is a :class:`Traced`, a constant is a PyTorch tensor, and all else is as PyTorch has it. The handler
 adds nodes and returns its results.
 
-All values of the graph are float32. Floats of 16 bits are converted where they enter and leave it;
-the plan decides which values are stored as bfloat16. Truth values are 1 and 0.
+Floats are float32 in the graph. Those of 16 bits are converted where they enter and leave it; the
+plan decides which values are stored as bfloat16. Truth values are 1 and 0, of float32. Integers
+keep their type.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
     "BOOL",
     "FLOAT",
     "FLOATS",
+    "INTEGERS",
     "Handler",
     "Operand",
     "Reader",
@@ -43,6 +45,9 @@ Array = NDArray[Any]
 BOOL, FLOAT = dtype_of("bool"), dtype_of("float32")
 FLOATS = tuple(map(dtype_of, ("float32", "bfloat16", "float16")))
 """Element types of floats that kernels store."""
+
+INTEGERS = tuple(map(dtype_of, ("int64", "int32", "int16", "int8", "uint8")))
+"""Element types of integers that PyTorch computes with."""
 
 _MOVES = frozenset({"concat", "expand", "identity", "reshape", "slice", "tile", "transpose"})
 """Operators whose results are elements of their operands: truth values stay such."""
@@ -114,6 +119,13 @@ def _stand_in(x: Operand) -> Any:
     return torch.empty(x.shape, dtype=getattr(torch, x.dtype.name), device="meta")
 
 
+def _integers_of(operands: Sequence[Operand]) -> DType:
+    """Return the type of the first operand that is no number if it is of integers, else float32."""
+    types = (type_of(x) for x in operands if not isinstance(x, bool | int | float))
+    first = next(types, FLOAT)
+    return first if first in INTEGERS else FLOAT
+
+
 class Reader:
     """The graph on its way, and what handlers ask for and add.
 
@@ -126,6 +138,7 @@ class Reader:
         self.builder = GraphBuilder(name)
         self._operator = ""
         self._made_by: dict[str, tuple[str, Sequence[Operand]]] = {}
+        self._compared: dict[str, str] = {}
 
     def read(
         self, operator: str, handler: Handler, args: Sequence[Any], options: Mapping[str, Any]
@@ -192,52 +205,96 @@ class Reader:
 
     # --- what handlers add ------------------------------------------------------------------------
 
-    def value(self, x: Operand) -> str:
-        """Return the name of a value; constants and numbers are added."""
+    def value(self, x: Operand, dtype: DType = FLOAT) -> str:
+        """Return the name of a value; constants and numbers are added.
+
+        Args:
+            x: the operand.
+            dtype: float32, or the integers among which it stands.
+        """
         if isinstance(x, Traced):
             return x.name
+        if dtype in INTEGERS:
+            return self.builder.constant(self._integers(x, dtype))
         if isinstance(x, bool | int | float) or not x.dim():
             return self.builder.constant(np.asarray(float(x), np.float32))
         if type_of(x) not in FLOATS:
             raise self.refuse(f"a constant of {type_of(x)} among floats")
         return self.builder.constant(array_of(x.float()))
 
+    def _integers(self, x: Operand, dtype: DType) -> Array:
+        """Return a number or a constant as an array of integers of a type."""
+        held = torch.as_tensor(x)
+        found = held.to(getattr(torch, dtype.name))
+        if held.dtype.is_floating_point or not found.equal(held.to(torch.int64)):
+            raise self.refuse(f"a constant of {held.dtype} among elements of {dtype}")
+        return array_of(found)
+
+    def held(self, x: Operand) -> Traced:
+        """Return a tensor as a value of its own element type; constants are added."""
+        if isinstance(x, Traced):
+            return x
+        dtype = type_of(x)
+        return replace(self.traced(self.value(x, dtype)), dtype=dtype)
+
     def emit(self, op: str, inputs: Sequence[Operand], **attrs: Attr) -> Traced:
-        """Add a node and return its output, of the element type of the first value."""
-        names = [self.value(x) for x in inputs]
-        found = self.traced(self.builder.op(op, names, attrs, name=self._operator))
-        self._made_by[found.name] = op, inputs
+        """Add a node and return its output, of the element type of the first value.
+
+        Positions, which operators give as integers, stay such.
+        """
+        return self.emit_all(op, inputs, **attrs)[0]
+
+    def emit_all(self, op: str, inputs: Sequence[Operand], **attrs: Attr) -> tuple[Traced, ...]:
+        """Add a node and return all of its outputs; see :meth:`emit`."""
+        among = _integers_of(inputs)
+        names = [self.value(x, among) for x in inputs]
         types = [x.dtype for x in inputs if isinstance(x, Traced)] or [FLOAT]
         is_truth = types[0] == BOOL and op not in _MOVES
-        return replace(found, dtype=FLOAT if is_truth else types[0])
+        dtype = FLOAT if is_truth else types[0]
+        results: list[Traced] = []
+        for name in self.builder.node(op, names, attrs, name=self._operator):
+            self._made_by[name] = op, inputs
+            found = self.traced(name)
+            results.append(found if found.dtype in INTEGERS else replace(found, dtype=dtype))
+        return tuple(results)
 
     def cast(self, x: Operand, dtype: DType) -> Operand:
         """Return an operand with elements of a type; numbers stay.
 
         Args:
             x: the operand.
-            dtype: one of :data:`FLOATS`, or bool: what is not 0.
+            dtype: one of :data:`FLOATS` or :data:`INTEGERS`, or bool: what is not 0.
         """
         if isinstance(x, bool | int | float):
             return x
         if not isinstance(x, Traced):
             return x.to(getattr(torch, dtype.name))
         if x.dtype != dtype and dtype == BOOL:
-            return self.negated(self.truth("equal", x, 0.0))
-        if dtype not in (*FLOATS, BOOL):
+            return self.negated(self.truth("equal", x, 0))
+        if dtype not in (*FLOATS, *INTEGERS, BOOL):
             raise self.refuse(f"elements of {dtype}")
+        if x.dtype != dtype and not {x.dtype, dtype}.isdisjoint(INTEGERS):
+            to = dtype if dtype in INTEGERS else FLOAT
+            source = self._compared.get(x.name, x.name) if x.dtype == BOOL else x.name
+            x = self.traced(self.builder.op("cast", [source], {"to": to.name}))
         return replace(x, dtype=dtype)
 
     def arithmetic(self, op: str, a: Operand, b: Operand) -> Traced:
-        """Add an operator of two operands in the type that they have in common."""
+        """Add an operator of two operands in the type that they have in common.
+
+        Quotients of integers are floats.
+        """
         dtype = self.common(a, b)
+        dtype = FLOAT if op == "div" and dtype in INTEGERS else dtype
         found = self.emit(op, [self.cast(a, dtype), self.cast(b, dtype)])
         return replace(found, dtype=BOOL) if dtype == BOOL and op in _LOGIC else found
 
     def truth(self, op: str, *operands: Operand) -> Traced:
         """Add a comparison."""
-        compared = self.builder.op(op, list(map(self.value, operands)))
+        among = _integers_of(operands)
+        compared = self.builder.op(op, [self.value(x, among) for x in operands])
         found = self.builder.op("where", [compared, self.value(1.0), self.value(0.0)])
+        self._compared[found] = compared
         return replace(self.traced(found), dtype=BOOL)
 
     def chosen(self, condition: Operand, a: Operand, b: Operand) -> Traced:
@@ -259,7 +316,8 @@ class Reader:
             known = self.builder.op("greater", [condition.name, self.value(0.5)])
         else:
             known = self.builder.constant(condition.numpy())
-        name = self.builder.op("where", [known, self.value(a), self.value(b)])
+        among = _integers_of([a, b])
+        name = self.builder.op("where", [known, self.value(a, among), self.value(b, among)])
         dtypes = [x.dtype for x in (a, b) if isinstance(x, Traced)]
         return replace(self.traced(name), dtype=dtypes[0] if dtypes else FLOAT)
 

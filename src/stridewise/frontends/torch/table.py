@@ -8,9 +8,11 @@ from typing import Any
 from stridewise.frontends.torch.encoder import encoder_layer
 from stridewise.frontends.torch.handlers import (
     activation,
+    along_axis,
     conv,
     elementwise,
     fold,
+    gather,
     gradients,
     index,
     logic,
@@ -24,13 +26,15 @@ from stridewise.frontends.torch.handlers import (
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.reader import Handler
 
-__all__ = ["HANDLERS", "PRODUCTS", "VIEWS", "decompositions"]
+__all__ = ["HANDLERS", "OF_FLOATS", "PRODUCTS", "VIEWS", "decompositions"]
 
 HANDLERS: Mapping[str, Handler] = {
     **activation.HANDLERS,
+    **along_axis.HANDLERS,
     **conv.HANDLERS,
     **elementwise.HANDLERS,
     **fold.HANDLERS,
+    **gather.HANDLERS,
     **gradients.HANDLERS,
     **index.HANDLERS,
     **logic.HANDLERS,
@@ -42,6 +46,11 @@ HANDLERS: Mapping[str, Handler] = {
     **shape.HANDLERS,
 }
 """Handlers by the name of an operator's overload, such as ``"aten.add.Tensor"``."""
+
+_OF_FLOATS = (activation, conv, fold, gradients, matmul, norm, pool, resize)
+
+OF_FLOATS = frozenset(name for module in _OF_FLOATS for name in module.HANDLERS)
+"""Names of operators whose handlers take no integers."""
 
 PRODUCTS = frozenset((*conv.HANDLERS, *matmul.HANDLERS))
 """Names of convolutions, matrix products and attention."""

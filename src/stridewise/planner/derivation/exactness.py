@@ -56,7 +56,8 @@ def _before(graph: Graph, names: Iterable[str], others: Collection[str]) -> set[
 def _operators(node: Node) -> set[str]:
     """Return a node's operator, or those of its expression."""
     steps = node.get("expression")
-    return {str(text).partition("(")[0] for text in steps} if isinstance(steps, tuple) else {node.op}
+    texts = steps if isinstance(steps, tuple) else (node.op,)
+    return {str(text).partition("(")[0] for text in texts}
 
 
 def _compares(node: Node) -> bool:

@@ -23,6 +23,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
+from stridewise.targets.onednn.elements import element_memory
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32, refused
 from stridewise.targets.onednn.memory import plain_memory
 from stridewise.targets.walks import copy_call
@@ -76,13 +77,16 @@ def _rows(value: Value, dims: tuple[int, int, int]) -> MemorySpec:
 def _gather(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, indices, y = (context.value(name) for name in (*node.inputs, *node.outputs))
-    refusal = _unfit(context, (x.name, y.name), takes_any=True)
-    if refusal is None and context.is_constant(x.name) and x.dtype.name != "float32":
+    refusal, axis = _unfit(context, (x.name, y.name), takes_any=True), node.int_attr("axis", 0)
+    is_packed = context.is_constant(x.name) and x.dtype.name != "float32"
+    if refusal is None and is_packed and axis:
         refusal = other_than_float32(context)
     if refusal is not None:
         yield refusal
         return
-    axis = node.int_attr("axis", 0)
+    if is_packed:
+        yield _rows_of_a_table(x, indices, y, is_known=context.is_constant(indices.name))
+        return
     memory, table = _table(context)
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     rows, count = x.shape[axis], prod(indices.shape)
@@ -93,6 +97,24 @@ def _gather(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     yield KernelOption(
         "rows by index", (user_format(x), places), (user_format(y),), (Call(spec, args),)
     )
+
+
+def _rows_of_a_table(x: Value, indices: Value, y: Value, *, is_known: bool) -> KernelOption:
+    """Return the kernel of rows of a constant of another type than float32, as points of one axis."""
+    points = (*indices.shape, 1)
+    memories = (
+        ("src", element_memory(x)),
+        ("table", element_memory(indices, points)),
+        ("dst", element_memory(y)),
+    )
+    spec = KernelSpec("gather_nd", memories, (("batch_dims", 0),))
+    args = (
+        Arg("src", input_of(0)),
+        Arg("table", input_of(1), reshape=points if is_known else None),
+        Arg("dst", output_of()),
+    )
+    formats = (None, None if is_known else user_format(indices))
+    return KernelOption("rows by index", formats, (user_format(y),), (Call(spec, args),))
 
 
 def _scatter(context: KernelContext) -> Iterable[KernelOption | Refusal]:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from math import inf, log
+from math import log
 
+from stridewise.frontends.torch.handlers.elementwise import clamped, plain
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Traced
 
 __all__ = ["HANDLERS"]
 
 _LINEAR_FROM = 15.0
 """From here on softplus and the identity are the same in float32."""
-
-
-def _plain(op: str, **attrs: float) -> Handler:
-    """Return the handler of an operator that has a counterpart without further arguments."""
-
-    def handler(r: Reader, x: Operand) -> Traced:
-        return r.emit(op, [x], **attrs)
-
-    return handler
 
 
 def _gelu(r: Reader, x: Operand, approximate: str = "none") -> Traced:
@@ -52,19 +44,8 @@ def _leaky_relu(r: Reader, x: Operand, slope: float = 0.01) -> Traced:
     return r.emit("leaky_relu", [x], alpha=float(slope))
 
 
-def _clamp(r: Reader, x: Operand, low: float | None = None, high: float | None = None) -> Traced:
-    bounds = (-inf if low is None else float(low), inf if high is None else float(high))
-    if bounds[0] > bounds[1]:
-        raise r.refuse("a lower bound above the upper one")
-    return r.emit("clip", [x], alpha=bounds[0], beta=bounds[1])
-
-
-def _clamp_max(r: Reader, x: Operand, high: float) -> Traced:
-    return _clamp(r, x, None, high)
-
-
 def _hardtanh(r: Reader, x: Operand, low: float = -1, high: float = 1) -> Traced:
-    return _clamp(r, x, low, high)
+    return clamped(r, x, low, high)
 
 
 def _power(r: Reader, x: Operand, exponent: float) -> Traced:
@@ -110,44 +91,37 @@ def _threshold(r: Reader, x: Operand, threshold: float, value: float) -> Traced:
 
 
 HANDLERS: dict[str, Handler] = {
-    "aten.abs.default": _plain("abs"),
-    "aten.ceil.default": _plain("ceil"),
+    "aten.ceil.default": plain("ceil"),
     "aten.celu.default": _celu,
-    "aten.clamp.default": _clamp,
-    "aten.clamp_max.default": _clamp_max,
-    "aten.clamp_min.default": _clamp,
-    "aten.cos.default": _plain("cos"),
+    "aten.cos.default": plain("cos"),
     "aten.elu.default": _elu,
-    "aten.erf.default": _plain("erf"),
-    "aten.exp.default": _plain("exp"),
-    "aten.floor.default": _plain("floor"),
+    "aten.erf.default": plain("erf"),
+    "aten.exp.default": plain("exp"),
+    "aten.floor.default": plain("floor"),
     "aten.gelu.default": _gelu,
     "aten.hardshrink.default": _hardshrink,
-    "aten.hardsigmoid.default": _plain("hard_sigmoid", alpha=1 / 6, beta=0.5),
-    "aten.hardswish.default": _plain("hard_swish"),
+    "aten.hardsigmoid.default": plain("hard_sigmoid", alpha=1 / 6, beta=0.5),
+    "aten.hardswish.default": plain("hard_swish"),
     "aten.hardtanh.default": _hardtanh,
     "aten.leaky_relu.default": _leaky_relu,
-    "aten.log.default": _plain("log"),
+    "aten.log.default": plain("log"),
     "aten.log10.default": _log(10),
     "aten.log2.default": _log(2),
     "aten.log_sigmoid_forward.default": _log_sigmoid,
-    "aten.mish.default": _plain("mish"),
-    "aten.neg.default": _plain("neg"),
+    "aten.mish.default": plain("mish"),
     "aten.pow.Tensor_Scalar": _power,
     "aten._prelu_kernel.default": _prelu,
-    "aten.reciprocal.default": _plain("reciprocal"),
-    "aten.relu.default": _plain("relu"),
-    "aten.relu6.default": _plain("clip", alpha=0.0, beta=6.0),
-    "aten.round.default": _plain("round"),
+    "aten.reciprocal.default": plain("reciprocal"),
+    "aten.relu.default": plain("relu"),
+    "aten.relu6.default": plain("clip", alpha=0.0, beta=6.0),
+    "aten.round.default": plain("round"),
     "aten.rsqrt.default": _rsqrt,
-    "aten.sgn.default": _plain("sign"),
-    "aten.sigmoid.default": _plain("sigmoid"),
-    "aten.sign.default": _plain("sign"),
-    "aten.silu.default": _plain("swish"),
-    "aten.sin.default": _plain("sin"),
+    "aten.sigmoid.default": plain("sigmoid"),
+    "aten.silu.default": plain("swish"),
+    "aten.sin.default": plain("sin"),
     "aten.softplus.default": _softplus,
     "aten.softshrink.default": _softshrink,
-    "aten.sqrt.default": _plain("sqrt"),
-    "aten.tanh.default": _plain("tanh"),
+    "aten.sqrt.default": plain("sqrt"),
+    "aten.tanh.default": plain("tanh"),
     "aten.threshold.default": _threshold,
 }

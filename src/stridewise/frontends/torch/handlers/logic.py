@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import inf
 
 from stridewise.frontends.torch.library import torch
-from stridewise.frontends.torch.reader import BOOL, FLOAT, Handler, Operand, Reader, Traced
+from stridewise.frontends.torch.reader import BOOL, FLOAT, Handler, Operand, Reader, Traced, type_of
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "where"]
 
 
 def _compared(r: Reader, op: str, a: Operand, b: Operand) -> Traced:
@@ -54,13 +54,13 @@ def _connective(op: str) -> Handler:
     return handler
 
 
-def _bits(handler: Handler) -> Handler:
-    """Return the handler of an operator on bits, which is one of logic for truth values alone."""
+def _bits(op: str, handler: Handler) -> Handler:
+    """Return the handler of an operator on bits, which is one of logic for truth values."""
 
     def checked(r: Reader, *operands: Operand) -> Traced:
-        if any(isinstance(x, Traced) and x.dtype != BOOL for x in operands):
-            raise r.refuse("bits of numbers")
-        found = handler(r, *operands)
+        dtype = r.common(operands[0], operands[-1])
+        held = [r.cast(x, dtype) for x in operands]
+        found = handler(r, *held) if dtype == BOOL else r.emit(op, held)
         assert isinstance(found, Traced)
         return found
 
@@ -88,17 +88,23 @@ def _reduced(op: str) -> Handler:
     return handler
 
 
-def _where(r: Reader, condition: Operand, a: Operand, b: Operand) -> Traced:
+def where(r: Reader, condition: Operand, a: Operand, b: Operand) -> Traced:
+    """Add the choice between two operands in the type that they have in common."""
     dtype = r.common(a, b)
-    found = r.chosen(r.cast(condition, BOOL), r.cast(a, dtype), r.cast(b, dtype))
-    return replace(found, dtype=dtype)
+    # Numbers are tensors of the type, as they may be the only operands.
+    held = getattr(torch, dtype.name)
+    chosen = [
+        torch.tensor(x, dtype=held) if isinstance(x, bool | int | float) else r.cast(x, dtype)
+        for x in (a, b)
+    ]
+    return replace(r.chosen(r.cast(condition, BOOL), *chosen), dtype=dtype)
 
 
 def _masked_fill(r: Reader, x: Operand, mask: Operand, value: Operand) -> Traced:
     number = r.number(value)
     if number is None:
         raise r.refuse("a value that is no constant")
-    return _where(r, mask, number, x)
+    return where(r, mask, torch.tensor(number, dtype=getattr(torch, type_of(x).name)), x)
 
 
 def _triangle(keeps: str) -> Handler:
@@ -106,7 +112,7 @@ def _triangle(keeps: str) -> Handler:
 
     def handler(r: Reader, x: Operand, diagonal: int = 0) -> Traced:
         ones = torch.ones(r.shape(x)[-2:], dtype=torch.bool)
-        return _where(r, getattr(torch, keeps)(ones, diagonal), x, 0.0)
+        return where(r, getattr(torch, keeps)(ones, diagonal), x, 0.0)
 
     return handler
 
@@ -133,10 +139,10 @@ HANDLERS: dict[str, Handler] = {
     "aten.any.default": _reduced("reduce_max"),
     "aten.any.dim": _reduced("reduce_max"),
     "aten.any.dims": _reduced("reduce_max"),
-    "aten.bitwise_and.Tensor": _bits(_AND),
-    "aten.bitwise_not.default": _bits(_not),
-    "aten.bitwise_or.Tensor": _bits(_OR),
-    "aten.bitwise_xor.Tensor": _bits(_xor),
+    "aten.bitwise_and.Tensor": _bits("bitwise_and", _AND),
+    "aten.bitwise_not.default": _bits("bitwise_not", _not),
+    "aten.bitwise_or.Tensor": _bits("bitwise_or", _OR),
+    "aten.bitwise_xor.Tensor": _bits("bitwise_xor", _xor),
     "aten.isinf.default": _is_inf,
     "aten.isnan.default": _is_nan,
     "aten.logical_and.default": _AND,
@@ -147,5 +153,5 @@ HANDLERS: dict[str, Handler] = {
     "aten.masked_fill.Tensor": _masked_fill,
     "aten.tril.default": _triangle("tril"),
     "aten.triu.default": _triangle("triu"),
-    "aten.where.self": _where,
+    "aten.where.self": where,
 }

@@ -5,36 +5,93 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+from stridewise.dtypes import dtype_of
+from stridewise.frontends.torch.reader import (
+    BOOL,
+    INTEGERS,
+    Handler,
+    Operand,
+    Reader,
+    Results,
+    Traced,
+    type_of,
+)
 
-__all__ = ["HANDLERS", "safe_softmax"]
+__all__ = ["HANDLERS", "reduced", "safe_softmax", "summed", "widened"]
 
 Axes = Sequence[int] | int | None
 
 
-def _reduced(r: Reader, op: str, x: Operand, axes: Axes, keep: bool) -> Traced:
+_NARROW = INTEGERS[2:]
+"""Integers that kernels do not compare."""
+
+
+def widened(r: Reader, x: Operand) -> Operand:
+    """Return what kernels compare: integers of less than 32 bits as int32.
+
+    Args:
+        r: reads the graph.
+        x: the operand.
+    """
+    return r.cast(x, dtype_of("int32")) if type_of(x) in _NARROW else x
+
+
+def reduced(r: Reader, op: str, x: Operand, axes: Axes, keep: bool) -> Traced:
+    """Add a reduction; there is nothing to reduce without axes.
+
+    Args:
+        r: reads the graph.
+        op: the operator.
+        x: the operand.
+        axes: that are reduced; all of them for None or an empty list.
+        keep: whether they stay, of one element.
+    """
     found = r.axes(x, axes)
-    return r.emit(op, [x], axes=found, keepdims=int(keep)) if found else r.emit("identity", [x])
+    if not found:
+        return r.emit("identity", [x])
+    held = r.emit(op, [widened(r, x)], axes=found, keepdims=int(keep))
+    return r.cast(held, type_of(x)) if type_of(x) in _NARROW else held
 
 
 def _reduction(op: str) -> Handler:
     """Return the handler of a reduction whose result has the type of its operand."""
 
+    def handler(r: Reader, x: Operand, axes: Axes = None, keep: bool = False) -> Traced:
+        return reduced(r, op, x, axes, keep)
+
+    return handler
+
+
+def summed(r: Reader, x: Operand, dtype: object) -> Operand:
+    """Return what sums add up: integers and truth values as int64, unless a type is given.
+
+    Args:
+        r: reads the graph.
+        x: the operand.
+        dtype: of PyTorch, or None.
+    """
+    if dtype is not None:
+        return r.cast(x, type_of(dtype))
+    return r.cast(x, dtype_of("int64")) if type_of(x) in (*INTEGERS, BOOL) else x
+
+
+def _total(op: str) -> Handler:
+    """Return the handler of a sum or its like, which may have another type than its operand."""
+
     def handler(
-        r: Reader, x: Operand, axes: Axes = None, keep: bool = False, **_types: object
+        r: Reader, x: Operand, axes: Axes = None, keep: bool = False, *, dtype: object = None
     ) -> Traced:
-        return _reduced(r, op, x, axes, keep)
+        return reduced(r, op, summed(r, x, dtype), axes, keep)
 
     return handler
 
 
-def _extremum(op: str) -> Handler:
-    """Return the handler of ``max.dim`` and its like; positions are not made."""
-
-    def handler(r: Reader, x: Operand, axis: int, keep: bool = False) -> Results:
-        return _reduced(r, op, x, axis, keep), None
-
-    return handler
+def _product(
+    r: Reader, x: Operand, axes: Axes = None, keep: bool = False, *, dtype: object = None
+) -> Traced:
+    if type_of(x) in (*INTEGERS, BOOL):
+        raise r.refuse("products of integers")
+    return reduced(r, "reduce_prod", summed(r, x, dtype), axes, keep)
 
 
 def _variance_and_mean(
@@ -82,10 +139,10 @@ def _norm(
     r: Reader, x: Operand, order: float = 2, axes: Axes = None, keep: bool = False, **_: object
 ) -> Traced:
     if order == inf:
-        return _reduced(r, "reduce_max", r.emit("abs", [x]), axes, keep)
+        return reduced(r, "reduce_max", r.emit("abs", [x]), axes, keep)
     if order not in _NORMS:
         raise r.refuse(f"a norm of order {order}")
-    return _reduced(r, _NORMS[int(order)], x, axes, keep)
+    return reduced(r, _NORMS[int(order)], x, axes, keep)
 
 
 def safe_softmax(r: Reader, x: Operand, axis: int, _dtype: object = None) -> Traced:
@@ -121,16 +178,14 @@ HANDLERS: dict[str, Handler] = {
     "aten.linalg_vector_norm.default": _norm,
     "aten.logsumexp.default": _reduction("reduce_log_sum_exp"),
     "aten.max.default": _reduction("reduce_max"),
-    "aten.max.dim": _extremum("reduce_max"),
-    "aten.mean.default": _reduction("reduce_mean"),
-    "aten.mean.dim": _reduction("reduce_mean"),
+    "aten.mean.default": _total("reduce_mean"),
+    "aten.mean.dim": _total("reduce_mean"),
     "aten.min.default": _reduction("reduce_min"),
-    "aten.min.dim": _extremum("reduce_min"),
-    "aten.prod.default": _reduction("reduce_prod"),
-    "aten.prod.dim_int": _reduction("reduce_prod"),
+    "aten.prod.default": _product,
+    "aten.prod.dim_int": _product,
     "aten.std.correction": _deviation,
-    "aten.sum.default": _reduction("reduce_sum"),
-    "aten.sum.dim_IntList": _reduction("reduce_sum"),
+    "aten.sum.default": _total("reduce_sum"),
+    "aten.sum.dim_IntList": _total("reduce_sum"),
     "aten.var.correction": _variance,
     "aten.var_mean.correction": _both,
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import (
+    INTEGERS,
     Handler,
     Operand,
     Reader,
@@ -174,6 +175,22 @@ def _pads(r: Reader, x: Operand, pads: Sequence[int]) -> tuple[int, ...]:
     return (*begins, *ends)
 
 
+def _bordered_with(r: Reader, x: Operand, pads: Sequence[int], value: float) -> Traced:
+    """Put constants before and behind integers along each axis."""
+    found = r.held(x)
+    rank = len(pads) // 2
+
+    def border(axis: int, extent: int) -> list[Operand]:
+        shape = (*found.shape[:axis], extent, *found.shape[axis + 1 :])
+        held = getattr(torch, found.dtype.name)
+        return [torch.full(shape, value, dtype=held)] if extent else []
+
+    for axis in range(rank):
+        pieces = [*border(axis, pads[axis]), found, *border(axis, pads[rank + axis])]
+        found = joined(r, pieces, axis) if len(pieces) > 1 else found
+    return found
+
+
 def _pad(r: Reader, x: Operand, pads: Sequence[int], value: float = 0) -> Traced:
     amounts = _pads(r, x, pads)
     rank = len(amounts) // 2
@@ -184,6 +201,8 @@ def _pad(r: Reader, x: Operand, pads: Sequence[int], value: float = 0) -> Traced
     positive = tuple(max(amount, 0) for amount in amounts)
     if not any(positive):
         return _same(r, x)
+    if type_of(x) in INTEGERS:
+        return _bordered_with(r, x, positive, value)
     return r.emit("pad", [x], pads=positive, value=float(value))
 
 

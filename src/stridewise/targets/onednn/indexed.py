@@ -100,7 +100,7 @@ def _gather(context: KernelContext) -> Iterable[KernelOption | Refusal]:
 
 
 def _rows_of_a_table(x: Value, indices: Value, y: Value, *, is_known: bool) -> KernelOption:
-    """Return the kernel of rows of a constant of another type than float32, as points of one axis."""
+    """Return the kernel of rows of a constant that is not float32, as points of one axis."""
     points = (*indices.shape, 1)
     memories = (
         ("src", element_memory(x)),

@@ -140,6 +140,34 @@ struct ByteConvRows {
         }
     }
 
+    // Stores sums behind the most frequent single stage, in registers, too.
+    template <int Count>
+    static inline void store_swish(const ByteConvRow &row, std::int64_t first,
+                                   const Integers (*sums)[Vectors], const V *factor,
+                                   const V *term) {
+        const ByteBounds bounds = *row.bounds;
+        constexpr int kPixels = 4 / Vectors;
+        const std::int64_t pixel = row.result_pixel, outputs = row.outputs;
+        const V alpha = L::all(row.stages->alpha);
+        const float times = row.times, plus = row.plus;
+        auto *to = static_cast<std::uint8_t *>(row.result) + first * pixel;
+#pragma GCC unroll 16
+        for (int k = 0; k < Count; k += kPixels, to += kPixels * pixel) {
+            V values[4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) {
+                const int at = k + i / Vectors < Count ? k + i / Vectors : Count - 1;
+                const int v = i % Vectors;
+                values[i] = __builtin_convertvector(sums[at][v], V) * factor[v] + term[v];
+            }
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i) {
+                values[i] = L::coarse_swish(values[i], alpha) * times + plus;
+            }
+            Q::template narrow<Vectors>(values, bounds, to, pixel, Count - k, outputs);
+        }
+    }
+
     // Stores residual sums, which stay in registers, too.
     template <int Count>
     static inline void store_added(const ByteConvRow &row, std::int64_t first,
@@ -252,6 +280,10 @@ struct ByteConvRows {
         }
         if (row.stage_count == 0 && row.type != ElementType::f32) {
             return store_bytes<Count>(row, first, sums, factor, term);
+        }
+        if (row.stage_count == 1 && row.stages->op == StageOp::swish &&
+            row.type != ElementType::f32) {
+            return store_swish<Count>(row, first, sums, factor, term);
         }
         if (row.addition != nullptr) return store_added<Count>(row, first, sums, factor, term);
         V all[kSpan * Vectors];

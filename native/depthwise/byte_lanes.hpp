@@ -174,7 +174,9 @@ struct ByteRows {
     template <int Count, bool Rounds>
     __attribute__((always_inline)) static inline void store(
         const ByteDepthwiseRow &row, std::int64_t first, typename G::Integers (*sums)[kVectors]) {
-        const bool is_plain = !IsFloat && row.stage_count == 0 && row.piece >= kGroup;
+        // The most frequent stage is computed in registers, too.
+        const bool is_swish = row.stage_count == 1 && row.stages->op == StageOp::swish;
+        const bool is_plain = !IsFloat && (row.stage_count == 0 || is_swish) && row.piece >= kGroup;
         // Stored bytes may be anything to the compiler, so what it reads again is copied.
         const ByteBounds bounds = *row.bounds;
         const V low = L::all(row.low), high = L::all(row.high);
@@ -184,6 +186,8 @@ struct ByteRows {
             factor[v] = L::load(row.real->factor + v * kWords);
             term[v] = L::load(row.real->term + v * kWords);
         }
+        const V alpha = L::all(is_swish ? row.stages->alpha : 1.0F);
+        const float times = row.times;
         const std::int64_t channels = row.channels, pixel = row.pixel;
         auto *to = static_cast<std::uint8_t *>(row.result) + first * pixel;
         V all[Count * kVectors];
@@ -200,6 +204,9 @@ struct ByteRows {
                 }
             }
             if (is_plain) {
+                for (int v = 0; is_swish && v < kVectors; ++v) {
+                    values[v] = L::coarse_swish(values[v], alpha) * times;
+                }
                 G::narrow(values, bounds, to, channels);
             } else {
                 for (int v = 0; v < kVectors; ++v) all[k * kVectors + v] = values[v];

@@ -20,6 +20,14 @@ inline Lanes<8>::V Lanes<8>::quotient(V a, V b) {
     return a * (inverse + inverse * (1.0F - b * inverse));
 }
 
+// Without a step of Newton's method, infinity has an inverse, too.
+template <>
+inline Lanes<8>::V Lanes<8>::coarse_swish(V x, V alpha) {
+    const V exponent = x * (alpha * -kLog2e), n = whole(exponent);
+    const V power = _mm256_scalef_ps(coarse_power_of_two<8>(exponent - n), n);
+    return x * _mm256_rcp14_ps(1.0F + power);
+}
+
 }  // namespace
 
 const ByteDepthwiseKernels &avx512_vnni_byte_depthwise(std::int64_t quads, std::int64_t phases,

@@ -20,6 +20,14 @@ inline Lanes<16>::V Lanes<16>::quotient(V a, V b) {
     return a * (inverse + inverse * (1.0F - b * inverse));
 }
 
+// Without a step of Newton's method, infinity has an inverse, too.
+template <>
+inline Lanes<16>::V Lanes<16>::coarse_swish(V x, V alpha) {
+    const V exponent = x * (alpha * -kLog2e), n = whole(exponent);
+    const V power = _mm512_maskz_scalef_ps(kAll, coarse_power_of_two<16>(exponent - n), n);
+    return x * _mm512_maskz_rcp14_ps(kAll, 1.0F + power);
+}
+
 // Words of four bytes.
 struct VnniQuads {
     static constexpr int kLanes = 16, kNumbers = 4, kPixels = 14;

@@ -25,6 +25,7 @@ from stridewise.graph import Graph
 from stridewise.ops.quantize import with_grids
 from stridewise.program import KernelStep
 from stridewise.runtime.binding.primitives import create
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.tensor import Grid
@@ -52,9 +53,9 @@ class Net:
         zero = zero if dtype == "u8" else zero - 128
         return self.b.op(SNAPS[dtype], [x], {"alpha": scale, "beta": float(zero)})
 
-    def weights(self, *shape: int, axis: int | None = 0) -> str:
+    def weights(self, *shape: int, axis: int | None = 0, size: float = 1.0) -> str:
         count = 1 if axis is None else shape[axis]
-        scales = self.rng.uniform(0.001, 0.01, count).astype(F32)
+        scales = (self.rng.uniform(0.001, 0.01, count) * size).astype(F32)
         spread = [1] * len(shape)
         if axis is not None:
             spread[axis] = count
@@ -280,6 +281,41 @@ def test_functions_of_one_tensor_are_looked_up(
     if NATIVE and "pointwise" in [node.op for node in model.plan.graph.nodes]:
         ways = [c.option.algorithm for item in model.plan.candidates.nodes.values() for c in item]
         assert any("lookup" in way for way in ways)
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("u8", 9), ("s8", 90)])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "groups", "kernel"),
+    [(16, 96, 1, 1), (3, 40, 1, 3), (40, 7, 1, 1), (48, 48, 48, 3), (40, 40, 40, 5), (5, 5, 5, 3)],
+)
+@pytest.mark.parametrize("size", [1.0, 40.0])
+def test_swish_behind_convolutions(
+    dtype: str, zero: int, channels: int, outputs: int, groups: int, kernel: int, size: float
+) -> None:
+    """Every kernel that stores bytes is as near as the reference, also where exponents overflow."""
+    net = Net()
+    x = net.input(2, channels, 9, 7, dtype=dtype, zero=117)
+    w = net.weights(outputs, channels // groups, kernel, kernel, size=size)
+    attrs = {"pads": (kernel // 2,) * 4, "groups": groups}
+    y = net.b.op("conv", [x, w, net.bias(outputs)], attrs)
+    graph = net.build(net.snap(net.b.op("swish", [y]), dtype, 0.03 * size, zero))
+    check(graph, 0.03 * size, share=0.02)
+    plan = sw.plan(graph, tune="model")
+    given, conv = feeds(graph), plan.graph.nodes[-1].name
+    (expected,) = run_reference(graph, given).values()
+    seen: set[str] = set()
+    for index, candidate in enumerate(plan.candidates.nodes[conv]):
+        (made,) = candidate.option.makes
+        kind = candidate.option.calls[0].spec.kind
+        if made.dtype is None or kind == "convolution":
+            continue
+        seen.add(kind)
+        only = load(lower_plan(plan.restricted("one", {conv: (index,)})))
+        (found,) = only.run_program(list(given.values()))
+        off = np.abs(found - expected)
+        assert off.max() <= 1.01 * 0.03 * size
+        assert np.count_nonzero(off > 0.015 * size) <= 2 + 0.02 * off.size
+    assert not NATIVE or seen == {"conv_int8" if groups == 1 else "depthwise_int8"}
 
 
 def test_concats_of_other_scales_are_concats_of_rounded_pieces() -> None:

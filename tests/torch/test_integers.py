@@ -165,6 +165,34 @@ def test_elements_at_indices_are_those_of_pytorch(name, memory_format, index):
     check(INDEXED[name], x, integers(*SHAPE, dtype=index))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("size", [(), (3,), (3, 5)])
+def test_losses_of_classes(size, is_weighted, reduction):
+    x, target = rand(4, 7, *size), integers(4, *size, below=7)
+    target.view(-1)[:2] = torch.tensor([-100, 3])
+    weight = rand(7).abs() if is_weighted else None
+
+    def loss(x, target):
+        return F.cross_entropy(x, target, weight, reduction=reduction)
+
+    check(loss, x, target)
+    check(lambda x, t: F.nll_loss(x, t, weight, reduction=reduction, ignore_index=2), x, target % 7)
+
+    def gradient(x, target):
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            (found,) = torch.autograd.grad(loss(leaf, target).square().sum(), leaf)
+        return found
+
+    compiled = torch.compile(loss, backend="stridewise")
+    leaf = x.clone().requires_grad_()
+    compiled(leaf, target).square().sum().backward()
+    torch.testing.assert_close(leaf.grad, gradient(x, target), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ExecutionError, match="indices"):
+        region_of(loss, x, target)([x, torch.full_like(target, 7)])
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_indices_of_any_axes(data):

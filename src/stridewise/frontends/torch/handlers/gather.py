@@ -21,7 +21,7 @@ from stridewise.frontends.torch.reader import (
     type_of,
 )
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "counted"]
 
 _MOST_PIECES = 64
 """Beyond that many runs of constant indices they are a table, in place of slices."""
@@ -29,8 +29,14 @@ _MOST_PIECES = 64
 _INT64 = dtype_of("int64")
 
 
-def _counted(r: Reader, index: Operand, extent: int) -> Operand:
-    """Return indices that are rejected below 0, where ONNX would count from the end."""
+def counted(r: Reader, index: Operand, extent: int) -> Operand:
+    """Return indices that are rejected below 0, where ONNX would count from the end.
+
+    Args:
+        r: reads the graph.
+        index: integers.
+        extent: of the axis that they are indices of.
+    """
     if isinstance(index, Traced):
         below = r.truth("less", index, 0)
         return r.chosen(below, r.arithmetic("sub", index, extent), index)
@@ -72,7 +78,7 @@ def _taken(r: Reader, x: Operand, axis: int, index: Operand) -> Traced:
 
 def _index_select(r: Reader, x: Operand, dim: int, index: Operand) -> Traced:
     axis = _axis(r, x, dim)
-    row = _counted(r, index, r.shape(x)[axis])
+    row = counted(r, index, r.shape(x)[axis])
     return _taken(r, x, axis, row if r.shape(row) else unsqueezed(r, r.held(row), 0))
 
 
@@ -84,7 +90,7 @@ def _embedding(
     _by_frequency: bool = False,
     _sparse: bool = False,
 ) -> Traced:
-    return _taken(r, weight, 0, _counted(r, index, r.shape(weight)[0]))
+    return _taken(r, weight, 0, counted(r, index, r.shape(weight)[0]))
 
 
 # --- points of several axes -----------------------------------------------------------------------
@@ -173,7 +179,7 @@ def _index_add(
     r: Reader, x: Operand, dim: int, index: Operand, source: Operand, *, alpha: float = 1
 ) -> Traced:
     axis = _axis(r, x, dim)
-    row = _counted(r, index, r.shape(x)[axis])
+    row = counted(r, index, r.shape(x)[axis])
     added = r.held(source) if alpha == 1 else r.arithmetic("mul", source, alpha)
     return _index_put(r, x, [*(None,) * axis, row], added, accumulate=True)
 
@@ -183,8 +189,8 @@ def _index_add(
 
 def _gather(r: Reader, x: Operand, dim: int, index: Operand, _sparse: bool = False) -> Traced:
     axis = _axis(r, x, dim)
-    counted = r.held(_counted(r, index, r.shape(x)[axis]))
-    return r.emit("gather_elements", [r.held(x), counted], axis=axis)
+    places = r.held(counted(r, index, r.shape(x)[axis]))
+    return r.emit("gather_elements", [r.held(x), places], axis=axis)
 
 
 def _scattered(
@@ -192,7 +198,7 @@ def _scattered(
 ) -> Traced:
     axis = _axis(r, x, dim)
     data, wanted = r.held(x), r.shape(index)
-    counted = r.held(_counted(r, index, data.shape[axis]))
+    places = r.held(counted(r, index, data.shape[axis]))
     if r.number(source) is None:
         updates = r.cast(r.held(source), data.dtype)
         for each, extent in enumerate(wanted):
@@ -201,7 +207,7 @@ def _scattered(
     else:
         held = torch.full(wanted, r.number(source), dtype=getattr(torch, data.dtype.name))
         updates = r.held(held)
-    return r.emit("scatter_elements", [data, counted, updates], axis=axis, reduction=how)
+    return r.emit("scatter_elements", [data, places, updates], axis=axis, reduction=how)
 
 
 def _scatter(r: Reader, x: Operand, dim: int, index: Operand, source: Operand) -> Traced:

@@ -87,11 +87,11 @@ Key *sorted(Key *keys, Key *, std::int64_t count, bool) {
 }
 
 // Sorts keys byte by byte, the least one first, between two buffers, and returns the one in which
-// they are. Bytes of positions are left out where the keys are in the order of these.
-Packed *sorted(Packed *keys, Packed *other, std::int64_t count, bool has_positions) {
-    if (count < kByBytes) return sorted<Packed>(keys, other, count, has_positions);
+// they are. Bytes of positions are left out where keys are in the order of these.
+Packed *sorted(Packed *keys, Packed *other, std::int64_t count, bool is_in_order) {
+    if (count < kByBytes) return sorted<Packed>(keys, other, count, is_in_order);
     constexpr int kBytes = 8, kDigits = 256;
-    const int first = has_positions ? kBytes / 2 : 0;
+    const int first = is_in_order ? kBytes / 2 : 0;
     std::uint32_t starts[kBytes][kDigits];
     std::memset(starts[first], 0, sizeof starts[0] * static_cast<std::size_t>(kBytes - first));
     const auto digit = [](const Packed &key, int byte) { return ~key.key >> (8 * byte) & 255; };

@@ -239,6 +239,25 @@ def test_indices_outside_are_errors_as_in_pytorch(function, index):
         region([x, bad])
 
 
+def test_constant_indices_outside_are_left_to_pytorch():
+    for function in (lambda x: x[:, torch.tensor([7])], lambda x: x[torch.tensor([-6, 0])]):
+        with pytest.raises(UnsupportedError, match="indices outside of 5 elements"):
+            region_of(function, rand(5, 5))([rand(5, 5)])
+
+
+def test_integers_beyond_those_of_floats():
+    large, x = 2**60 + 1, integers(3, 4)
+    for function in (
+        lambda x: x.masked_fill(x > 2, large),
+        lambda x: x.scatter(1, x % 4, large),
+        lambda x: torch.where(x > 2, large, x) - 1,
+        lambda x: (x + large) * 3 // 7,
+        lambda x: F.pad(x, (1, 1), value=large),
+    ):
+        (found,) = region_of(function, x)([x])
+        assert torch.equal(found, function(x))
+
+
 def test_indices_below_0_are_errors_where_pytorch_takes_none():
     x, bad = rand(5, 5), torch.tensor([[-1]])
     for function in (lambda x, i: x.gather(1, i), lambda x, i: F.embedding(i, x)):

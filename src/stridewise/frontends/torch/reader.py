@@ -162,13 +162,19 @@ class Reader:
         message = describe(where, expected="a form with a native operator", found=reason)
         return UnsupportedError(message, reason)
 
-    def number(self, x: Operand) -> float | None:
+    def scalar(self, x: Operand) -> bool | int | float | None:
         """Return the value of a number or a constant of one element, or None for all else."""
         if isinstance(x, bool | int | float):
-            return float(x)
+            return x
         if isinstance(x, Traced) or x is None or x.numel() != 1:
             return None
-        return float(x)
+        found: bool | int | float = x.item()
+        return found
+
+    def number(self, x: Operand) -> float | None:
+        """Return the same as a float, which integers beyond 2^53 are not exactly."""
+        found = self.scalar(x)
+        return None if found is None else float(found)
 
     def row(self, x: Operand | None, what: str) -> Array:
         """Return the elements of a parameter that must be constant."""
@@ -307,19 +313,26 @@ class Reader:
             a: where it is true.
             b: where it is false.
         """
+        among = _integers_of([a, b])
         if isinstance(condition, Traced):
             shape = np.broadcast_shapes(*map(self.shape, (condition, a, b)))
             if condition.shape != shape:
                 ones = (1,) * (len(shape) - len(condition.shape))
                 aligned = self.reshape(condition, (*ones, *condition.shape)) if ones else condition
                 condition = self.emit("expand", [aligned], shape=shape)
-            known = self.builder.op("greater", [condition.name, self.value(0.5)])
+            known = self._known(condition, among)
         else:
             known = self.builder.constant(condition.numpy())
-        among = _integers_of([a, b])
         name = self.builder.op("where", [known, self.value(a, among), self.value(b, among)])
         dtypes = [x.dtype for x in (a, b) if isinstance(x, Traced)]
         return replace(self.traced(name), dtype=dtypes[0] if dtypes else FLOAT)
+
+    def _known(self, condition: Traced, among: DType) -> str:
+        """Return truth values as a choice reads them; that between floats becomes an expression."""
+        known = self._compared.get(condition.name)
+        if known is not None and among in INTEGERS:
+            return known
+        return self.builder.op("greater", [condition.name, self.value(0.5)])
 
     def negated(self, x: Operand) -> Traced:
         """Add the negation of truth values."""

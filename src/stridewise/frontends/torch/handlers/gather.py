@@ -55,9 +55,9 @@ def _axis(r: Reader, x: Operand, dim: int) -> int:
 
 
 def _runs(index: Operand, extent: int) -> list[list[int]]:
-    """Return the first and the end of each run of successive indices."""
+    """Return the first and the end of each run of successive indices, counted from the front."""
     runs: list[list[int]] = []
-    for at in (int(at) % max(extent, 1) for at in index.flatten()):
+    for at in (index + extent * (index < 0)).flatten().tolist():
         if runs and at == runs[-1][1]:
             runs[-1][1] += 1
         else:
@@ -69,6 +69,8 @@ def _taken(r: Reader, x: Operand, axis: int, index: Operand) -> Traced:
     """Take slices along an axis: runs of constant indices as they are, others by their indices."""
     shape = r.shape(x)
     if not isinstance(index, Traced):
+        if index.numel() and not -shape[axis] <= int(index.min()) <= int(index.max()) < shape[axis]:
+            raise r.refuse(f"indices outside of {shape[axis]} elements")
         runs = _runs(index, shape[axis])
         if 0 < len(runs) <= _MOST_PIECES:
             found = joined(r, [r.cut(x, axis, *run) for run in runs], axis)
@@ -199,13 +201,14 @@ def _scattered(
     axis = _axis(r, x, dim)
     data, wanted = r.held(x), r.shape(index)
     places = r.held(counted(r, index, data.shape[axis]))
-    if r.number(source) is None:
+    number = r.scalar(source)
+    if number is None:
         updates = r.cast(r.held(source), data.dtype)
         for each, extent in enumerate(wanted):
             if updates.shape[each] != extent:
                 updates = r.cut(updates, each, 0, extent)
     else:
-        held = torch.full(wanted, r.number(source), dtype=getattr(torch, data.dtype.name))
+        held = torch.full(wanted, number, dtype=getattr(torch, data.dtype.name))
         updates = r.held(held)
     return r.emit("scatter_elements", [data, places, updates], axis=axis, reduction=how)
 

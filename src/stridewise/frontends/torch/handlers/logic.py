@@ -101,7 +101,7 @@ def where(r: Reader, condition: Operand, a: Operand, b: Operand) -> Traced:
 
 
 def _masked_fill(r: Reader, x: Operand, mask: Operand, value: Operand) -> Traced:
-    number = r.number(value)
+    number = r.scalar(value)
     if number is None:
         raise r.refuse("a value that is no constant")
     return where(r, mask, torch.tensor(number, dtype=getattr(torch, type_of(x).name)), x)

@@ -195,6 +195,14 @@ def test_open_shapes(batch, last):
         model(image(9))
 
 
+@pytest.mark.parametrize("wrong", [(image(2),), image(2), None, "x"])
+def test_inputs_by_name_are_a_mapping(wrong):
+    model = compiled(Net().eval(), image(2))
+    for method in (model.run, model.profile):
+        with pytest.raises(InputError, match=r"expected a mapping.*pass \{'x': \.\.\.\}"):
+            method(wrong)
+
+
 def test_open_shapes_of_programs():
     module = Net().eval()
     batch = torch.export.Dim("batch", max=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from numpy.typing import NDArray
 
@@ -208,8 +208,16 @@ class ProgramCalls:
             inputs: tensors or arrays in PyTorch's logical order; unknown names stay.
 
         Raises:
-            InputError: one does not fit what was exported.
+            InputError: they are no mapping, or one does not fit what was exported.
         """
+        if not isinstance(cast("object", inputs), Mapping):
+            names = ", ".join(f"{argument.name!r}: ..." for argument in self._arguments)
+            raise InputError.at(
+                "inputs of the module",
+                expected="a mapping from names to tensors",
+                found=type(inputs).__name__,
+                fix=f"pass {{{names}}}",
+            )
         limits, found = Limits(self._ranges), dict(inputs)
         for argument in self._arguments:
             if argument.name in found:

@@ -289,3 +289,9 @@ def test_what_comes_out_as_text_and_json() -> None:
         f"{found.model!r}: differs from node {middle(model)!r} on; compiled "
     )
     assert " differs " in lines[2]
+
+
+@pytest.mark.parametrize("wrong", [[X], X, "x", 0])
+def test_inputs_are_a_mapping(wrong: Any) -> None:
+    with pytest.raises(sw.InputError, match="expected a mapping from names to arrays, found"):
+        sw.verify(compiled(CASES["dense"]()), inputs=wrong)

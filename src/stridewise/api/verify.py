@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,6 +75,9 @@ def verify(
     if against not in _AGAINST:
         expected = " or ".join(map(repr, _AGAINST))
         raise InputError.at("against", expected=expected, found=repr(against))
+    if not isinstance(cast("object", inputs), Mapping | None):
+        expected, found = "a mapping from names to arrays", type(inputs).__name__
+        raise InputError.at("inputs", expected=expected, found=found)
     if isinstance(model, Model):
         compiled, program_values = model, options.get("values")
     else:

@@ -193,6 +193,38 @@ def test_losses_of_classes(size, is_weighted, reduction):
         region_of(loss, x, target)([x, torch.full_like(target, 7)])
 
 
+GRADIENTS = {
+    "cumsum": lambda x, _: x.cumsum(1),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "embedding_padded": lambda x, i: F.embedding(i, x, padding_idx=1),
+    "gather": lambda x, i: x.gather(1, i),
+    "index": lambda x, i: x[:, i[0]],
+    "index_add": lambda x, i: x.index_add(1, i[0], x[:, :3]),
+    "index_of_points": lambda x, i: x[i[0], i[1]],
+    "index_put": lambda x, i: (x * 2).index_put((i[0], i[0]), x[0, :3]),
+    "index_select": lambda x, i: x.index_select(1, i[0]),
+    "max_dim": lambda x, _: x.max(1)[0],
+    "scatter": lambda x, i: (x * 2).scatter(1, i, x[:, :3]),
+    "scatter_add": lambda x, i: (x * 2).scatter_add(1, i, x[:, :3]),
+    "sort": lambda x, _: x.sort(1)[0],
+    "topk": lambda x, _: x.topk(2, 1)[0],
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_are_native_and_those_of_pytorch(name):
+    function = GRADIENTS[name]
+    compiled = torch.compile(function, backend="stridewise", options={"fallback": "error"})
+    index = torch.tensor([[0, 2, 1], [3, 1, 0], [1, 3, 2], [0, 2, 3]])
+    found = []
+    for each in (function, compiled):
+        x = rand(4, 6).requires_grad_()
+        y = each(x, index)
+        (y * torch.linspace(0.1, 1, y.numel()).view(y.shape)).sum().backward()
+        found.append(x.grad)
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_indices_of_any_axes(data):

@@ -95,6 +95,28 @@ def _embedding(
     return _taken(r, weight, 0, counted(r, index, r.shape(weight)[0]))
 
 
+_MOST_ZEROS = 1 << 24
+"""Elements of a table from which its gradient is left to PyTorch: a constant would have as many."""
+
+
+def _embedding_backward(
+    r: Reader, gradient: Operand, index: Operand, count: int, padding: int, by_frequency: bool
+) -> Traced:
+    found = r.held(gradient)
+    width = found.shape[-1]
+    if by_frequency:
+        raise r.refuse("gradients scaled by frequencies")
+    if count * width > _MOST_ZEROS:
+        raise r.refuse(f"a table of {count} rows of {width} elements")
+    rows = r.reshape(found, (prod(r.shape(index)), width))
+    points = r.reshape(r.cast(r.held(index), _INT64), (prod(r.shape(index)), 1))
+    if padding >= 0:
+        is_padding = r.truth("equal", points, padding)
+        rows = where(r, is_padding, 0.0, rows)
+    zeros = torch.zeros((count, width), dtype=getattr(torch, rows.dtype.name))
+    return r.emit("scatter_nd", [r.held(zeros), points, rows], reduction="add")
+
+
 # --- points of several axes -----------------------------------------------------------------------
 
 
@@ -241,6 +263,7 @@ def _scatter_reduce(
 
 HANDLERS: dict[str, Handler] = {
     "aten.embedding.default": _embedding,
+    "aten.embedding_dense_backward.default": _embedding_backward,
     "aten.gather.default": _gather,
     "aten.index.Tensor": _index,
     "aten.index_add.default": _index_add,

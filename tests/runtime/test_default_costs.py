@@ -80,6 +80,41 @@ def test_gradients_are_naive_where_that_is_assumed(tag: str, groups: Groups):
     assert not wrong
 
 
+def weight_gradients(channels: int, tag: str) -> Iterator[KernelSpec]:
+    """Yield gradients of weights: long, wide and gapped windows, and more padding than usual."""
+    other = tag if tag == "acdb" else BLOCKED
+    pads = ((0, 0), (1, 0), (0, 2), (2, 0), (0, 3))
+    windows = ((1, 1), (3, 3), (3, 14), (3, 15), (16, 3), (2, 2), (16, 16))
+    numbers = product(windows, (1, 2), (1, 2), pads, ((0, 0), (1, 1), (0, 3)))
+    for window, stride, gap, begins, ends in numbers:
+        reach = [(taps - 1) * gap + 1 for taps in window]
+        sides = [
+            5 * stride + extent - begin - end
+            for extent, begin, end in zip(reach, begins, ends, strict=True)
+        ]
+        if min(sides) < 1:
+            continue
+        memories = (
+            ("src", MemorySpec((2, channels, *sides), tag)),
+            ("diff_dst", MemorySpec((2, 48, 6, 6), other)),
+            ("dst", MemorySpec((48, channels, *window), "abcd")),
+        )
+        both = {"dilations": (gap, gap), "strides": (stride, stride)}
+        params = tuple(sorted({"begins": begins, "ends": ends, **both}.items()))
+        yield KernelSpec("conv_weight_gradient", memories, params, flops=1.0)
+
+
+@pytest.mark.skipif(BLOCKED != "aBcd16b", reason="other instruction sets have more naive loops")
+@pytest.mark.parametrize(("channels", "tag"), [(3, "abcd"), (32, BLOCKED), (32, "acdb")])
+def test_weight_gradients_are_naive_where_that_is_assumed(channels: int, tag: str):
+    wrong = [
+        f"{spec}: {found}"
+        for spec in weight_gradients(channels, tag)
+        if is_reference(found := create(spec, "", 1).impl) != is_naive(spec)
+    ]
+    assert not wrong
+
+
 def convolution(channels: int, side: int, window: int, *, groups: bool, tag: str) -> KernelSpec:
     weights = (channels, channels, window, window)
     if groups:

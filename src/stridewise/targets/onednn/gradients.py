@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf, isinf, prod
+from typing import cast
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal, Value
@@ -227,11 +228,35 @@ def _norm_post_ops(node: Node) -> frozenset[str]:
     return frozenset({"clip", "relu"}) if node.post_ops[-1].op == "add" else frozenset()
 
 
+_LONGEST_ROW = 14
+"""Taps in a row up to which the library has fast kernels of weight gradients in blocks."""
+
+
+def _has_no_kernel(spec: KernelSpec, windows: tuple[int, ...]) -> bool:
+    """Return whether the library has naive loops only for windows of weight gradients in blocks.
+
+    So it is for long rows, where strides skip elements of windows that have gaps, and where padding
+    is as long as a row of a window, or longer than half of it along the other axes.
+    """
+    params = cast("dict[str, tuple[int, ...]]", dict(spec.params))
+    steps, apart = params["strides"], params["dilations"]
+    reach = [(taps - 1) * gap + 1 for taps, gap in zip(windows, apart, strict=True)]
+    most = [*(extent // 2 for extent in reach[:-1]), reach[-1] - 1]
+    padding = list(map(max, params["begins"], params["ends"]))
+    return (
+        windows[-1] > _LONGEST_ROW
+        or any(step > 1 and gap > 1 for step, gap in zip(steps, apart, strict=True))
+        or any(pad > limit for pad, limit in zip(padding, most, strict=True))
+    )
+
+
 def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
     """Return whether gradients in blocks have uneven groups, few channels or wide windows."""
     src, diff_dst = spec.memory("src"), spec.memory("diff_dst")
     if src is None or storage_of(diff_dst) != "blocked":
         return False
+    if _has_no_kernel(spec, dst.dims[2 - len(src.dims) :]):
+        return True
     block, group = block_of(diff_dst), per_group(spec, dst)
     if set(group) == {1}:
         return any(extent > _DEPTHWISE_WINDOW for extent in dst.dims[3:])

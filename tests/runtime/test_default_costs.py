@@ -80,8 +80,8 @@ def test_gradients_are_naive_where_that_is_assumed(tag: str, groups: Groups):
     assert not wrong
 
 
-def weight_gradients(channels: int, tag: str) -> Iterator[KernelSpec]:
-    """Yield gradients of weights: long, wide and gapped windows, and more padding than usual."""
+def windows_of(kind: str, channels: int, tag: str) -> Iterator[KernelSpec]:
+    """Yield long, wide and gapped windows, with more padding than usual, of either operator."""
     other = tag if tag == "acdb" else BLOCKED
     pads = ((0, 0), (1, 0), (0, 2), (2, 0), (0, 3))
     windows = ((1, 1), (3, 3), (3, 14), (3, 15), (16, 3), (2, 2), (16, 16))
@@ -94,22 +94,24 @@ def weight_gradients(channels: int, tag: str) -> Iterator[KernelSpec]:
         ]
         if min(sides) < 1:
             continue
-        memories = (
-            ("src", MemorySpec((2, channels, *sides), tag)),
-            ("diff_dst", MemorySpec((2, 48, 6, 6), other)),
-            ("dst", MemorySpec((48, channels, *window), "abcd")),
-        )
+        source = MemorySpec((2, channels, *sides), tag)
+        result = MemorySpec((2, 48, 6, 6), other)
+        weights = (48, channels, *window)
         both = {"dilations": (gap, gap), "strides": (stride, stride)}
         params = tuple(sorted({"begins": begins, "ends": ends, **both}.items()))
-        yield KernelSpec("conv_weight_gradient", memories, params, flops=1.0)
+        memories = (("src", source), ("weights", MemorySpec(weights, "any")), ("dst", result))
+        if kind == "conv_weight_gradient":
+            memories = (("src", source), ("diff_dst", result), ("dst", MemorySpec(weights, "abcd")))
+        yield KernelSpec(kind, memories, params, flops=1.0)
 
 
 @pytest.mark.skipif(BLOCKED != "aBcd16b", reason="other instruction sets have more naive loops")
 @pytest.mark.parametrize(("channels", "tag"), [(3, "abcd"), (32, BLOCKED), (32, "acdb")])
-def test_weight_gradients_are_naive_where_that_is_assumed(channels: int, tag: str):
+@pytest.mark.parametrize("kind", ["convolution", "conv_weight_gradient"])
+def test_unusual_windows_are_naive_where_that_is_assumed(kind: str, channels: int, tag: str):
     wrong = [
         f"{spec}: {found}"
-        for spec in weight_gradients(channels, tag)
+        for spec in windows_of(kind, channels, tag)
         if is_reference(found := create(spec, "", 1).impl) != is_naive(spec)
     ]
     assert not wrong

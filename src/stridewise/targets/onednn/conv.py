@@ -254,12 +254,25 @@ def _is_copied(spec: KernelSpec, src: MemorySpec) -> bool:
     return max(begins[-1], ends[-1]) > _MOST_PADDED
 
 
+def _is_outside(spec: KernelSpec, weights: MemorySpec) -> bool:
+    """Return whether some windows lie in the padding alone: there are naive loops only."""
+    if spec.kind == "deconvolution":
+        return False
+    params = cast("dict[str, tuple[int, ...]]", dict(spec.params))
+    padding = list(map(max, params["begins"], params["ends"]))
+    windows = weights.dims[-len(padding) :]
+    return any(
+        pad > (taps - 1) * gap
+        for pad, taps, gap in zip(padding, windows, params["dilations"], strict=True)
+    )
+
+
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     """Return whether groups are not whole blocks, or there are fewer channels than a block has."""
     src, weights = spec.memory("src"), spec.memory("weights")
     if storage != "blocked" or src is None or weights is None:
         return False
-    if _is_copied(spec, src):
+    if _is_copied(spec, src) or _is_outside(spec, weights):
         return True
     block, group = block_of(dst), per_group(spec, weights)
     if group:

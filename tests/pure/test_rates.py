@@ -243,7 +243,8 @@ def convolution(tag: str, groups: int = 1, **params: tuple[int, ...]) -> KernelS
         ("weights", MemorySpec(weights, "any")),
         ("dst", memory(tag, 1, 64, 28, 28)),
     )
-    given_params = {"strides": (1, 1), "dilations": (1, 1), "begins": (1, 1), **params}
+    ones = dict.fromkeys(("strides", "dilations", "begins", "ends"), (1, 1))
+    given_params = {**ones, **params}
     return KernelSpec("convolution", memories, tuple(sorted(given_params.items())), flops=5e7)
 
 

@@ -522,7 +522,8 @@ def test_tiles_multiply_where_channels_are_last():
         groups = () if channels == 64 else (64 // channels,)
         weights = MemorySpec((*groups, channels, channels, 3, 3), "any", dtype="bf16")
         memories = (("src", image), ("weights", weights), ("dst", image))
-        return KernelSpec("convolution", memories, flops=1e12)
+        params = {"begins": (1, 1), "dilations": (1, 1), "ends": (1, 1), "strides": (1, 1)}
+        return KernelSpec("convolution", memories, tuple(params.items()), flops=1e12)
 
     oracles = [
         roofline(dataclasses.replace(HERE, isa=isa), onednn_cpu(HERE))

@@ -162,24 +162,27 @@ struct Lanes {
 constexpr float kPowerOfTwo[] = {
     1.0F, 6.931469776e-1F, 2.402224209e-1F, 5.550733743e-2F, 9.671512640e-3F, 1.326472719e-3F};
 
-template <int N>
-inline typename Lanes<N>::V near_power_of_two(typename Lanes<N>::V r) {
-    typename Lanes<N>::V p = Lanes<N>::all(kPowerOfTwo[5]);
-#pragma GCC unroll 5
-    for (int i = 4; i >= 0; --i) p = p * r + kPowerOfTwo[i];
-    return p;
-}
-
 // The same within 3e-6, exact at zero.
 constexpr float kCoarsePowerOfTwo[] = {1.0F, 6.9312419e-1F, 2.4024099e-1F, 5.5906425e-2F,
                                        9.5828530e-3F};
 
+// A polynomial of coefficients, the constant one first.
+template <int N, int Count>
+inline typename Lanes<N>::V polynomial(const float (&coefficients)[Count], typename Lanes<N>::V r) {
+    typename Lanes<N>::V p = Lanes<N>::all(coefficients[Count - 1]);
+#pragma GCC unroll 5
+    for (int i = Count - 2; i >= 0; --i) p = p * r + coefficients[i];
+    return p;
+}
+
+template <int N>
+inline typename Lanes<N>::V near_power_of_two(typename Lanes<N>::V r) {
+    return polynomial<N>(kPowerOfTwo, r);
+}
+
 template <int N>
 inline typename Lanes<N>::V coarse_power_of_two(typename Lanes<N>::V r) {
-    typename Lanes<N>::V p = Lanes<N>::all(kCoarsePowerOfTwo[4]);
-#pragma GCC unroll 4
-    for (int i = 3; i >= 0; --i) p = p * r + kCoarsePowerOfTwo[i];
-    return p;
+    return polynomial<N>(kCoarsePowerOfTwo, r);
 }
 
 // 2^x = 2^n 2^r, with n the nearest whole number. Infinite from 128, and 2^-125 below -125.

@@ -21,17 +21,18 @@ TAGS = ("abcd", "acdb", BLOCKED)
 
 
 def binaries() -> Iterator[KernelSpec]:
-    """Yield additions of an operand that is broadcast along any axes."""
-    for tag, batch, channels, side in product(TAGS, (1, 3), (8, 17, 32), (1, 7)):
-        dims = (batch, channels, side, side)
+    """Yield additions of an operand that is broadcast along any axes, stored alike or plain."""
+    for tag, batch, channels, side in product(TAGS, (1, 3), (8, 17, 32), ((1, 1), (7, 7), (7, 1))):
+        dims = (batch, channels, *side)
         for kept in product((False, True), repeat=4):
             other = tuple(n if keep else 1 for n, keep in zip(dims, kept, strict=True))
-            memories = (
-                ("src", MemorySpec(dims, tag)),
-                ("src1", MemorySpec(other, tag)),
-                ("dst", MemorySpec(dims, tag)),
-            )
-            yield KernelSpec("binary", memories, (("algorithm", "add"),), flops=1.0)
+            for stored in {tag, "abcd"}:
+                memories = (
+                    ("src", MemorySpec(dims, tag)),
+                    ("src1", MemorySpec(other, stored)),
+                    ("dst", MemorySpec(dims, tag)),
+                )
+                yield KernelSpec("binary", memories, (("algorithm", "add"),), flops=1.0)
 
 
 def test_the_library_has_naive_loops_where_that_is_assumed():

@@ -33,6 +33,13 @@ _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     result = context.value(node.outputs[0])
+    operands = [context.value(name) for name in node.inputs]
+    are_alike = all((x.shape, x.origin) == (result.shape, result.origin) for x in operands)
+    if not (are_alike or node.post_ops):
+        # The library has more than loops over single elements only for some operands that are
+        # broadcast or stored otherwise, and is no faster than the core there.
+        yield from pointwise_options(context)
+        return
     first, second = 0, 1
     if node.op in _COMMUTATIVE and context.value(node.inputs[0]).shape != result.shape:
         # oneDNN broadcasts its second operand fast and its first one slowly.
@@ -60,36 +67,29 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
             (Alias(first, 0, 0, "in place"),) if reuse else (),
         )
-    if node.post_ops:
-        return
-    if any(context.value(name).shape != result.shape for name in node.inputs):
-        # The library broadcasts only some operands with more than loops over single elements.
-        yield from pointwise_options(context)
 
 
-def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
+def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     """Return whether an operand is broadcast along axes without a jit kernel.
 
     The first operand is never broadcast fast. The second one is where it is a scalar, a row of
-    channels or a line (for each item or for all), one image for all items or for all channels or
-    for both. Blocks make no difference, because those of the target are whole vectors.
+    channels, or lines, planes or volumes (for each item or for all), or one item for all. Where the
+    result is blocked or the operand is an item, it must be stored like the result.
     """
     first, other = spec.memory("src"), spec.memory("src1")
-    if first is None or other is None or first.dims == other.dims == dst.dims:
+    if first is None or other is None:
         return False
+    if first.dims == other.dims == dst.dims:
+        return storage == "blocked" and other.tag != dst.tag
     rank = len(dst.dims)
-    kept = frozenset(axis for axis in range(rank) if other.dims[axis] == dst.dims[axis] != 1)
-    long = frozenset(axis for axis in range(rank) if dst.dims[axis] != 1)
-    inner, line = range(2, rank), rank - 1
-    fast = (
-        (), (1,), (0, 1), (1, *inner), (line,), (0, line), (0, *inner), inner, range(rank),
-    )  # fmt: skip
-    is_number_of_item = kept == frozenset({0}) and 1 in long
-    return (
-        first.dims != dst.dims
-        or is_number_of_item
-        or all(kept != long.intersection(axes) for axes in fast)
-    )
+    if rank == 2:
+        return first.dims != dst.dims
+    kept = tuple(axis for axis in range(rank) if other.dims[axis] != 1)
+    tails = [tuple(range(axis, rank)) for axis in range(2, rank)]
+    fast = ((), (1,), (0, 1), (1, *tails[0]), *tails, *((0, *tail) for tail in tails))
+    is_item = kept == tuple(axis for axis in range(1, rank) if dst.dims[axis] != 1)
+    is_elsewhere = other.tag != dst.tag and (storage == "blocked" or is_item)
+    return first.dims != dst.dims or is_elsewhere or kept not in fast
 
 
 def _share(spec: KernelSpec) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from itertools import count
 from typing import Any
@@ -16,6 +17,7 @@ from stridewise.frontends.torch.library import is_installed, submodule, torch
 from stridewise.frontends.torch.recording import recorded, static_inputs
 from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.torch.collection import without_collection
+from stridewise.torch.kept import Kept
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
 from stridewise.torch.training import TrainingStep
@@ -60,6 +62,7 @@ def backend(
         region = Region(name, graph, static_inputs(module), found)
         return lambda *args: region(args)
     given = [Mark(x) for x in example_inputs if isinstance(x, torch.Tensor)]
+    kept = Kept()
 
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
         context = submodule("torch._guards").TracingContext.get()
@@ -74,7 +77,9 @@ def backend(
             if kind == "forward":
                 copy_updated(graph, metadata.mutated_inp_runtime_indices)
             # Parameters change between steps, so that they are inputs like all others.
-            region = Region(f"{name}.{kind}", graph, (), found, native=TrainingStep)
+            native = partial(TrainingStep, kept)
+            read = kept if kind == "backward" else None
+            region = Region(f"{name}.{kind}", graph, (), found, native, read)
             region.watch(given)
             return _boxed(region)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,10 +12,13 @@ from stridewise.frontends.torch.partition import Partition
 from stridewise.frontends.torch.values import Values
 from stridewise.torch.steps import Step
 
-__all__ = ["Program", "Result"]
+__all__ = ["Program", "Promised", "Result"]
 
 Result: TypeAlias = "tuple[Any, int | None, Any]"
 """The node of a result, or its position among the arguments, or neither and its value."""
+
+Promised: TypeAlias = "Sequence[tuple[Any, Callable[[Any], Any]]]"
+"""Placeholders, and what gives their tensors the strides that PyTorch promises."""
 
 
 @dataclass(slots=True)
@@ -29,6 +32,7 @@ class Program:
         results: where each result comes from.
         views: nodes that PyTorch runs after the steps.
         values: the type of every node's result.
+        promised: placeholders that a forward stores otherwise than steps here expect.
         calls: number of runs.
     """
 
@@ -38,6 +42,7 @@ class Program:
     results: tuple[Result, ...]
     views: Sequence[Any]
     values: Values
+    promised: Promised = ()
     calls: int = 0
 
     def release(self) -> None:
@@ -48,6 +53,8 @@ class Program:
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Return the results for the values of the placeholders."""
         tensors = {node: args[index] for index, node in self.inputs}
+        for node, promise in self.promised:
+            tensors[node] = promise(tensors[node])
         for step in self.steps:
             step.run(tensors)
         if self.views:

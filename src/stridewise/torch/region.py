@@ -9,8 +9,9 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -36,8 +37,9 @@ from stridewise.frontends.torch.values import (
     values_of,
 )
 from stridewise.torch.collection import without_collection
+from stridewise.torch.kept import Kept
 from stridewise.torch.options import FallbackWarning, Options
-from stridewise.torch.program import Program, Result
+from stridewise.torch.program import Program, Promised, Result
 from stridewise.torch.steps import NativeStep, Step, TorchStep
 from stridewise.torch.weights import Mark, Weights, count_optimizer_steps
 
@@ -79,7 +81,8 @@ class Region:
         module: Any,
         static: Sequence[int],
         options: Options,
-        native: type[NativeStep] | None = None,
+        native: Callable[..., NativeStep] | None = None,
+        kept: Kept | None = None,
     ) -> None:
         """Take a functional aten graph; nothing is compiled before the first run.
 
@@ -89,9 +92,10 @@ class Region:
             static: positions of the placeholders that are parameters and buffers.
             options: how to compile it.
             native: how native parts run, by default as :class:`NativeStep`.
+            kept: how inputs are stored that a forward has kept.
         """
         self.name, self.module, self.options = name, module, options
-        self._native = native or NativeStep
+        self._native, self._kept = native or NativeStep, kept or Kept()
         module.graph.eliminate_dead_code()
         self._inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._static = tuple(static)
@@ -124,7 +128,17 @@ class Region:
         """
         is_dual = self._forward_mode._current_level >= 0 and self._has_tangents(args)
         program = self._left(_TANGENTS) if is_dual else self._program(args)
-        return list(self.module(*args)) if program is None else program.run(args)
+        return self._eager(args) if program is None else program.run(args)
+
+    def _eager(self, args: Sequence[Any]) -> list[Any]:
+        """Return the results that PyTorch computes, of kept inputs as it promises them."""
+        known = self._kept.descs
+        pairs = zip(self._inputs, args, strict=True)
+        given = [
+            self._kept.logical(node.name, x, node.meta["val"].stride()) if node.name in known else x
+            for node, x in pairs
+        ]
+        return list(self.module(*given))
 
     def _has_tangents(self, args: Sequence[Any]) -> bool:
         """Return whether an argument is a dual number of forward-mode differentiation."""
@@ -206,7 +220,19 @@ class Region:
         inputs = tuple((at, node) for at, node in enumerate(self._inputs) if at not in own)
         origins = self._results(constants, values)
         views = [n for n in self._aliases.views if n in of_inputs or n not in constants]
-        return Program(found, steps, inputs, origins, views, values)
+        promised = self._promised(steps, views, values)
+        return Program(found, steps, inputs, origins, views, values, promised)
+
+    def _promised(self, steps: Sequence[Step], views: Sequence[Any], values: Values) -> Promised:
+        """Return how kept inputs become what PyTorch promises, where anything reads them so."""
+        readers = {node for view in views for node in view.all_input_nodes}.union(self._outputs)
+        for step in steps:
+            readers.update(node for node in step.part.inputs if not step.adopts(node))
+        return tuple(
+            (node, partial(self._kept.logical, node.name, strides=values[node].stride()))
+            for node in self._inputs
+            if node.name in self._kept.descs and node in readers
+        )
 
     def _is_in_vain(self) -> bool:
         """Return whether the programs that were dropped at last had run once or twice only."""
@@ -218,9 +244,9 @@ class Region:
         for item in self._outputs:
             if not isinstance(item, submodule("torch.fx").Node):
                 found.append((None, None, item))  # a number, or None
-            elif item.op == "placeholder":
+            elif item.op == "placeholder" and item.name not in self._kept.descs:
                 found.append((None, self._inputs.index(item), None))
-            elif item in self._aliases.of_inputs:
+            elif item.op == "placeholder" or item in self._aliases.of_inputs:
                 found.append((item, None, None))
             elif item in constants or not tensors_of(values[item]):
                 found.append((None, None, constants.get(item, values[item])))

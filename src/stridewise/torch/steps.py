@@ -55,6 +55,10 @@ class Step:
     def release(self) -> None:
         """Give back memory that is kept for the next run."""
 
+    def adopts(self, _node: Any) -> bool:
+        """Return whether the part reads a kept tensor as the forward has stored it."""
+        return False
+
     def _run(self, tensors: dict[Any, Any]) -> None:
         raise NotImplementedError
 
@@ -116,6 +120,7 @@ class NativeStep(Step):
         empty = any(0 in border.shape for border in found.inputs)
         kind = (empty, *(node.name for node in part.nodes))
         self.model: CompiledModel = programs.compiled(job, kind)
+        found = self._bordered(found)
         self._sources = [
             (node, _held(values[node].dtype), border.strides if border.is_dense else None, border)
             for node, border in zip(part.inputs, found.inputs, strict=True)
@@ -135,6 +140,14 @@ class NativeStep(Step):
         """Return the part as a graph, and the options to compile it with."""
         return graph_of(name, part, constants, values), options
 
+    def _bordered(self, found: PartGraph) -> PartGraph:
+        """Return the part with its borders as the plan has them."""
+        return found
+
+    def _entered(self, _node: Any, tensor: Any) -> Any:
+        """Return an input with the rank that its border has."""
+        return tensor
+
     def fallback_nodes(self) -> tuple[str, ...]:
         """Return the nodes that run on the NumPy fallback."""
         return tuple(
@@ -146,7 +159,7 @@ class NativeStep(Step):
     def _run(self, tensors: dict[Any, Any]) -> None:
         sources: list[Any] = []
         for node, dtype, strides, border in self._sources:
-            tensor = tensors[node]
+            tensor = self._entered(node, tensors[node])
             # What an operator of PyTorch gives may have another type than it promises in traces.
             if tensor.dtype != dtype:
                 tensor = tensor.to(dtype)

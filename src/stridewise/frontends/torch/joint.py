@@ -17,7 +17,12 @@ from typing import Any
 
 from stridewise.frontends.torch.adding import Types, called, fake_mode
 from stridewise.frontends.torch.graphs import Border, memory_order
-from stridewise.frontends.torch.keeping import convert_early, narrow_again, normalize_again
+from stridewise.frontends.torch.keeping import (
+    convert_early,
+    mark_kept,
+    narrow_again,
+    normalize_again,
+)
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.table import decompositions
 from stridewise.frontends.torch.values import UNSET, resolved
@@ -435,6 +440,7 @@ def divided(
     forward, backward = partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
     for part in (forward, backward):
         _type_random_states(part.graph)
+    mark_kept(forward.graph, num_fwd_outputs)
     convert_early(backward.graph)
     _shape_gradients(backward, inputs[0])
     return forward, backward

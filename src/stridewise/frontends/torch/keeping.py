@@ -9,13 +9,17 @@ from typing import Any
 
 from stridewise.frontends.torch.adding import called
 from stridewise.frontends.torch.library import submodule, torch
+from stridewise.frontends.torch.values import has_symbols
 
-__all__ = ["convert_early", "narrow_again", "normalize_again"]
+__all__ = ["convert_early", "is_kept", "mark_kept", "narrow_again", "normalize_again"]
 
 _CAST = "aten._to_copy.default"
 
 _ACTIVATIONS = frozenset({"aten.hardtanh.default", "aten.relu.default"})
 """What may follow a batch norm whose result is computed again."""
+
+_KEPT = "stridewise_kept"
+"""The mark of results of a forward that only its backward reads."""
 
 _DENSE = 512
 """Operations of a convolution for each element of its source, from which on a gradient takes some
@@ -44,6 +48,27 @@ def narrow_again(graph: Any, parameters: Sequence[int]) -> None:
         for node in inputs[index].users:
             if str(node.target) == _CAST and node.meta["val"].dtype in narrow:
                 node.meta.setdefault("recompute", again)
+
+
+def mark_kept(forward: Any, results: int) -> None:
+    """Mark the results of a forward that are for its backward alone, if shapes are known.
+
+    Args:
+        forward: its graph.
+        results: how many of the graph's results come before them.
+    """
+    if has_symbols(forward):
+        return
+    (found,) = next(node for node in forward.nodes if node.op == "output").args
+    for node in found[results:]:
+        is_computed = isinstance(node, submodule("torch.fx").Node) and node.op == "call_function"
+        if is_computed and node not in found[:results]:
+            node.meta[_KEPT] = True
+
+
+def is_kept(node: Any) -> bool:
+    """Return whether a node's result is for the backward alone."""
+    return bool(node.meta.get(_KEPT))
 
 
 def convert_early(graph: Any) -> None:

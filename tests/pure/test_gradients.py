@@ -236,6 +236,8 @@ CASES: dict[str, Callable[[Net], str]] = {
     "concat": lambda b: b.op("concat", [b.draw(2, 3), b.draw(2, 1), b.draw(2, 4)], {"axis": 1}),
     "slice": _unary("slice", (4, 5), starts=(1, 0), stops=(3, 5), steps=(1, 1)),
     "slice of steps": _unary("slice", (4, 7), starts=(3, 1), stops=(-1, 6), steps=(-2, 2)),
+    "slice of forward steps": _unary("slice", (5, 7), starts=(1, 2), stops=(5, 7), steps=(3, 2)),
+    "slice of long steps": _unary("slice", (5, 7), starts=(0, 6), stops=(5, 7), steps=(4, 9)),
     "pad": _unary("pad", (2, 3), pads=(1, 0, 2, 3), value=0.5),
     "pad by a value": lambda b: b.op("pad", [b.draw(2, 3), b.draw(1)], {"pads": (1, 0, 2, 3)}),
     **{f"pad {m}": _unary("pad", (3, 4), pads=(2, 0, 1, 3), mode=m) for m in BORDERS},

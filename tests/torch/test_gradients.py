@@ -116,6 +116,8 @@ FUNCTIONS = {
     "chunk": lambda x: x.chunk(2, 1)[1] * 3,
     "split": lambda x: torch.cat([2 * y for y in x.split([1, 3, 2], 1)], 1),
     "slice": lambda x: x[:, 1:4, 2:] * 2,
+    "slice_steps": lambda x: x.tanh()[:, 1::2, ::4, 2:6:3] * 2,
+    "slice_step_beyond_the_end": lambda x: x.tanh()[:, 5::7] * 2,
     "select": lambda x: x[:, 2] * 2,
     "pad": lambda x: F.pad(x, (1, 2, 0, 1), value=1.5),
     "permute": lambda x: F.relu(x).permute(0, 2, 3, 1) * 2,
@@ -124,7 +126,22 @@ FUNCTIONS = {
     "pixel_shuffle": lambda x: F.pixel_shuffle(F.pad(x, (0, 0, 0, 0, 0, 2)), 2),
     "channel_shuffle": lambda x: F.channel_shuffle(x.tanh(), 3) * 2,
     "matmul": lambda x: x @ x.transpose(2, 3),
+    "attention": lambda x: attended(x),
+    "attention_causal": lambda x: attended(x, is_causal=True),
+    "attention_scaled": lambda x: attended(x, scale=0.3),
+    "attention_masked": lambda x: attended(x, attn_mask=MASK),
+    "attention_of_hidden_rows": lambda x: attended(
+        x, attn_mask=MASK & (torch.arange(9)[:, None] > 1)
+    ),
+    "attention_biased": lambda x: attended(x, attn_mask=torch.linspace(-2, 2, 81).view(9, 9)),
 }
+
+MASK = (torch.arange(9) % 3 > 0) | (torch.arange(9)[:, None] > 3)
+
+
+def attended(x, **options):
+    """Return attention between rows of lines, with as many heads as channels."""
+    return F.scaled_dot_product_attention(x.tanh(), x.sin(), x.cos(), **options) * 2
 
 
 def relative(found, wanted):

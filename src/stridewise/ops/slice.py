@@ -71,7 +71,28 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
         bounds = zip(x.shape, starts, lengths, strict=True)
         ends = tuple(extent - start - length for extent, start, length in bounds)
         return (dy.of("pad", pads=(*starts, *ends)).name,)
+    if all(step > 0 for step in steps) and 0 not in lengths:
+        for axis, (extent, start, step) in enumerate(zip(x.shape, starts, steps, strict=True)):
+            dy = _spread(dy, axis, extent, start, step)
+        return (dy.name,)
     return (dy.of("slice_gradient", shape=x.shape, **dict(node.attrs)).name,)
+
+
+def _spread(dy: Term, axis: int, extent: int, start: int, step: int) -> Term:
+    """Return zeros along an axis, with an element of dy in every ``step`` places from a start."""
+    outer, length, inner = dy.shape[:axis], dy.shape[axis], dy.shape[axis + 1 :]
+    rank, reach = len(dy.shape), min(length * step, extent - start)
+    if step > 1:
+        ends = [0] * (rank + 1)
+        ends[axis + 1] = step - 1
+        wide = dy.reshape((*outer, length, 1, *inner)).of("pad", pads=(*[0] * (rank + 1), *ends))
+        dy = wide.reshape((*outer, length * step, *inner))
+    if reach < length * step:
+        stops = (*outer, reach, *inner)
+        dy = dy.of("slice", starts=(0,) * rank, stops=stops, steps=(1,) * rank)
+    pads = [0] * (2 * rank)
+    pads[axis], pads[rank + axis] = start, extent - start - reach
+    return dy.of("pad", pads=tuple(pads)) if any(pads) else dy
 
 
 def _infer_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:

@@ -38,6 +38,23 @@ def _max_pool_backward(gradient: Any, x: Any, kernel: Sequence[int], *more: Any)
     return backward(gradient, x, *window, forward(x, *window)[1])
 
 
+def _attention_backward(
+    gradient: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    result: Any,
+    mask: Any,
+    causal: bool,
+    scale: float | None,
+) -> Any:
+    aten, own = torch.ops.aten, {"attn_mask": mask, "scale": scale}
+    forward = aten._scaled_dot_product_flash_attention_for_cpu.default
+    backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    sums = forward(query, key, value, 0.0, causal, **own)[1]
+    return backward(gradient, query, key, value, result, sums, 0.0, causal, **own)
+
+
 def _layer_norm_backward(
     gradient: Any, x: Any, shape: Sequence[int], weight: Any, epsilon: float, mask: Sequence[bool]
 ) -> Any:
@@ -110,6 +127,11 @@ def _typed(found: Sequence[Any], x: Any, weight: Any) -> tuple[Any, ...]:
 
 
 _OPERATORS: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "attention_backward": (
+        "(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor result, Tensor? mask,"
+        " bool causal, float? scale) -> (Tensor, Tensor, Tensor)",
+        _attention_backward,
+    ),
     "batch_norm": (
         "(Tensor x, Tensor? weight, Tensor? bias, float epsilon)"
         " -> (Tensor, Tensor, Tensor, Tensor)",
@@ -187,6 +209,15 @@ def _of_max_pool(node: Any) -> None:
     if _producer(indices, forward) is not None:
         kept[3] = kept[3] or kept[2]
         node.target, node.args = _own("max_pool_backward"), tuple(kept)
+
+
+def _of_attention(node: Any) -> None:
+    *operands, _, share, causal = node.args
+    if not share:
+        given = node.kwargs
+        rest = (given.get("attn_mask"), causal, given.get("scale"))
+        node.target, node.args = _own("attention_backward"), (*operands, *rest)
+        node.kwargs = {}
 
 
 def _of_layer_norm(node: Any) -> None:
@@ -406,6 +437,7 @@ _REWRITES: Mapping[str, Callable[[Any], None]] = {
     "aten.max_pool2d_with_indices_backward.default": _of_max_pool,
     "aten.max_pool3d_with_indices_backward.default": _of_max_pool,
     "aten.new_empty.default": _of_empty,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _of_attention,
     "aten._native_batch_norm_legit.no_stats": _of_batch_norm,
     "aten._native_batch_norm_legit_functional.default": _of_batch_norm,
     "aten.native_batch_norm_backward.default": _of_batch_norm_backward,

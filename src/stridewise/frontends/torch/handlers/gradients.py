@@ -10,6 +10,7 @@ import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.frontends.torch.handlers.conv import conv_attrs
+from stridewise.frontends.torch.handlers.matmul import attention_weights, scale_of, scaled
 from stridewise.frontends.torch.handlers.pool import (
     adaptive_windows,
     averaged,
@@ -269,6 +270,35 @@ def _adaptive_avg_pool(r: Reader, gradient: Operand, x: Operand) -> Traced:
     return averaged(r, gradient, [matrix.T for matrix in even])
 
 
+# --- attention ------------------------------------------------------------------------------------
+
+
+def _attention(
+    r: Reader,
+    gradient: Operand,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    result: Operand,
+    mask: Operand | None,
+    causal: bool,
+    scale: float | None,
+) -> Results:
+    """Source: Dao, Fu, Ermon, Rudra and Re, FlashAttention (2022), algorithm 4, without tiles."""
+    factor = scale_of(r, query, scale)
+    wide = scaled(r, query, factor)
+    weights = attention_weights(r, wide, key, mask, causal)
+    of_weights = r.emit("matmul", [gradient, value], trans_b=1)
+    row = (_term(r, gradient) * _term(r, result)).sum((len(of_weights.shape) - 1,))
+    of_scores = _term(r, weights) * (_term(r, of_weights) - row)
+    scores = _typed(r, query, of_scores.name)
+    return (
+        scaled(r, r.emit("matmul", [scores, key]), factor),
+        r.emit("matmul", [scores, wide], trans_a=1),
+        r.emit("matmul", [weights, gradient], trans_a=1),
+    )
+
+
 # --- norms ----------------------------------------------------------------------------------------
 
 
@@ -390,11 +420,12 @@ def _slice(
     end: int | None,
     step: int,
 ) -> Traced:
-    if step != 1:
-        raise r.refuse("a step above 1")
-    axis = dim % len(sizes)
-    begin, stop, _ = slice(start, end).indices(sizes[axis])
-    return _padded(r, gradient, axis, begin, sizes[axis] - max(begin, stop))
+    axis, rank = dim % len(sizes), len(sizes)
+    bounds = slice(start, end).indices(sizes[axis])
+    starts, stops, steps = [0] * rank, list(sizes), [1] * rank
+    starts[axis], stops[axis], steps[axis] = *bounds[:2], step
+    attrs = {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
+    return _gradient(r, "slice", gradient, [None], attrs=attrs, shape=sizes)
 
 
 def _select(r: Reader, gradient: Operand, sizes: Sequence[int], dim: int, index: int) -> Traced:
@@ -454,6 +485,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.softplus_backward.default": _softplus,
     "aten.tanh_backward.default": _of_result("tanh"),
     "aten.threshold_backward.default": _kept,
+    "stridewise.attention_backward.default": _attention,
     "stridewise.batch_norm_backward.default": _batch_norm,
     "stridewise.group_norm_backward.default": _group_norm,
     "stridewise.layer_norm_backward.default": _layer_norm,

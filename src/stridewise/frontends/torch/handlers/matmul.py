@@ -8,14 +8,15 @@ from stridewise.frontends.torch.handlers.reduce import safe_softmax
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import BOOL, Handler, Operand, Reader, Results, Traced
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "attention_weights", "scale_of", "scaled"]
 
 
 def _product(r: Reader, a: Operand, b: Operand) -> Traced:
     return r.emit("matmul", [a, b])
 
 
-def _scaled(r: Reader, x: Operand, factor: float) -> Operand:
+def scaled(r: Reader, x: Operand, factor: float) -> Operand:
+    """Return a multiple of a tensor."""
     return x if factor == 1 else r.arithmetic("mul", x, factor)
 
 
@@ -25,8 +26,8 @@ def _add_product(
     columns = r.shape(b)[-1:]
     if beta == alpha == 1 and r.shape(added) == columns:
         return r.emit("matmul", [a, b, added])
-    product = _scaled(r, _product(r, a, b), alpha)
-    return product if beta == 0 else r.arithmetic("add", product, _scaled(r, added, beta))
+    product = scaled(r, _product(r, a, b), alpha)
+    return product if beta == 0 else r.arithmetic("add", product, scaled(r, added, beta))
 
 
 def _linear(r: Reader, x: Operand, weight: Operand, bias: Operand | None = None) -> Traced:
@@ -34,6 +35,38 @@ def _linear(r: Reader, x: Operand, weight: Operand, bias: Operand | None = None)
         raise r.refuse("a vector")
     operands = [x, weight] if bias is None else [x, weight, bias]
     return r.emit("matmul", operands, trans_b=1)
+
+
+def scale_of(r: Reader, query: Operand, scale: float | None) -> float:
+    """Return by which number an attention multiplies its scores."""
+    return 1 / sqrt(r.shape(query)[-1]) if scale is None else scale
+
+
+def attention_weights(
+    r: Reader, query: Operand, key: Operand, mask: Operand | None, causal: bool
+) -> Traced:
+    """Return how much of each value the results of an attention have.
+
+    Source: PyTorch, ``scaled_dot_product_attention``: softmax(q k^T * scale + mask) v. A mask of
+    truth values says what is not hidden. If a mask hides a whole row, its weights are 0.
+
+    Args:
+        r: the graph.
+        query: times the scale.
+        key: of as many channels.
+        mask: of truth values, or what is added to scores.
+        causal: whether later keys are hidden.
+    """
+    hides_rows = isinstance(mask, Traced) or (mask is not None and _hides_rows(mask))
+    scores = r.emit("matmul", [query, key], trans_b=1)
+    if causal:
+        mask = torch.full(scores.shape[-2:], -inf).triu(1)
+    if mask is not None and mask.dtype in (BOOL, torch.bool):
+        scores = r.chosen(mask, scores, -inf)
+    elif mask is not None:
+        scores = r.arithmetic("add", scores, mask)
+    last = len(scores.shape) - 1
+    return safe_softmax(r, scores, last) if hides_rows else r.emit("softmax", [scores], axis=last)
 
 
 def _attention(
@@ -45,26 +78,8 @@ def _attention(
     causal: bool,
     scale: float | None,
 ) -> Traced:
-    """Source: PyTorch, ``scaled_dot_product_attention``: softmax(q k^T * scale + mask) v.
-
-    A mask of truth values says what is not hidden.
-
-    If a mask hides a whole row, its weights are 0.
-    """
-    hides_rows = isinstance(mask, Traced) or (mask is not None and _hides_rows(mask))
-    factor = 1 / sqrt(r.shape(query)[-1]) if scale is None else scale
-    scores = r.emit("matmul", [_scaled(r, query, factor), key], trans_b=1)
-    if causal:
-        mask = torch.full(scores.shape[-2:], -inf).triu(1)
-    if mask is not None and mask.dtype in (BOOL, torch.bool):
-        scores = r.chosen(mask, scores, -inf)
-    elif mask is not None:
-        scores = r.arithmetic("add", scores, mask)
-    last = len(scores.shape) - 1
-    weights = (
-        safe_softmax(r, scores, last) if hides_rows else r.emit("softmax", [scores], axis=last)
-    )
-    return r.emit("matmul", [weights, value])
+    query = scaled(r, query, scale_of(r, query, scale))
+    return r.emit("matmul", [attention_weights(r, query, key, mask, causal), value])
 
 
 def _hides_rows(mask: Operand) -> bool:

@@ -72,6 +72,14 @@ MODULES = {
     "prelu": lambda: nn.PReLU(6),
     "attention": Attention,
 }
+MASK = (torch.arange(9) % 3 > 0) | (torch.arange(9)[:, None] > 3)
+
+
+def attended(x, **options):
+    """Return attention between rows of lines, with as many heads as channels."""
+    return F.scaled_dot_product_attention(x.tanh(), x.sin(), x.cos(), **options) * 2
+
+
 FUNCTIONS = {
     "relu": F.relu,
     "relu6": F.relu6,
@@ -126,7 +134,7 @@ FUNCTIONS = {
     "pixel_shuffle": lambda x: F.pixel_shuffle(F.pad(x, (0, 0, 0, 0, 0, 2)), 2),
     "channel_shuffle": lambda x: F.channel_shuffle(x.tanh(), 3) * 2,
     "matmul": lambda x: x @ x.transpose(2, 3),
-    "attention": lambda x: attended(x),
+    "attention": attended,
     "attention_causal": lambda x: attended(x, is_causal=True),
     "attention_scaled": lambda x: attended(x, scale=0.3),
     "attention_masked": lambda x: attended(x, attn_mask=MASK),
@@ -135,13 +143,6 @@ FUNCTIONS = {
     ),
     "attention_biased": lambda x: attended(x, attn_mask=torch.linspace(-2, 2, 81).view(9, 9)),
 }
-
-MASK = (torch.arange(9) % 3 > 0) | (torch.arange(9)[:, None] > 3)
-
-
-def attended(x, **options):
-    """Return attention between rows of lines, with as many heads as channels."""
-    return F.scaled_dot_product_attention(x.tanh(), x.sin(), x.cos(), **options) * 2
 
 
 def relative(found, wanted):

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.backward import Term, normalization_gradient
+from stridewise.ops.backward import Term
 from stridewise.ops.registry import (
     Array,
     Backward,
@@ -61,20 +61,40 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    """Source: the chain rule. Images are summed over pixels alone, in any format.
+
+    Only the sums, one a channel, are seen in groups.
+    """
     x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
-    groups, axes = node.int_attr("groups"), (0, *range(2, len(x.shape)))
-    wide = x.reshape((x.shape[0], groups, prod(x.shape[1:]) // groups))
-    centered = wide - wide.mean((2,))
-    variance = (centered * centered).mean((2,)) + node.float_attr("epsilon", EPSILON)
+    (batch, channels, *extents), groups = x.shape, node.int_attr("groups")
+    ones = (1,) * len(extents)
+
+    def mean(image: Term) -> Term:
+        return image.mean(tuple(range(2, len(x.shape)))) if extents else image
+
+    def shared(found: Term) -> Term:
+        """Return the mean of each channel's group, from those of the channels."""
+        if groups == channels:
+            return found
+        whole = found.reshape((batch, groups, channels // groups)).mean((2,))
+        if groups == 1:
+            return whole.reshape((batch, 1, *ones))
+        return whole.expand((batch, groups, channels // groups)).reshape(found.shape)
+
+    centered = x - shared(mean(x))
+    variance = shared(mean(centered * centered)) + node.float_attr("epsilon", EPSILON)
     inverse = variance.power(-0.5)
-    normal = centered * inverse
-    of_scale = (dy * normal.reshape(x.shape)).sum(axes, keepdims=False)
-    of_shift = dy.sum(axes, keepdims=False)
+    sums, products = mean(dy), mean(dy * centered)
+    pixels = float(prod(extents))
+    of_scale = ((products * inverse).sum((0,)) * pixels).reshape((channels,))
+    of_shift = (sums.sum((0,)) * pixels).reshape((channels,))
     scale = node.inputs[1] if len(node.inputs) > 1 else ""
     if scale:
-        dy = dy * Term(b, scale).reshape((x.shape[1], *(1,) * (len(x.shape) - 2)))
-    dx = normalization_gradient(dy.reshape(wide.shape), normal, inverse, (2,))
-    return dx.reshape(x.shape).name, of_scale.name, of_shift.name
+        row = Term(b, scale).reshape((channels, *ones))
+        dy, sums, products = dy * row, sums * row, products * row
+    slope = shared(products) * inverse * inverse
+    dx = (dy - shared(sums) - centered * slope) * inverse
+    return dx.name, of_scale.name, of_shift.name
 
 
 register(

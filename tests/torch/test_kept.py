@@ -13,9 +13,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [to
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch._dynamo import compiled_autograd  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from stridewise.frontends.torch import table  # noqa: E402
+from stridewise.frontends.torch.keeping import is_kept, mark_kept  # noqa: E402
 from stridewise.tensor.desc import TensorDesc  # noqa: E402
 from stridewise.torch import contiguous  # noqa: E402
 from stridewise.torch.kept import Kept, border_of  # noqa: E402
@@ -145,6 +147,18 @@ def test_volumes_and_channels_last():
     step(torch.compile(net, backend="stridewise"), x)
     step(eager, x)
     gradients_agree(net, eager)
+
+
+def test_images_of_which_views_are_kept_too():
+    """PyTorch takes the views after the run, of tensors as it promises them."""
+
+    def forward(x):
+        y = x.sin()
+        return y.sum(), *y.split(2, 1), y.cos(), y
+
+    graph = make_fx(forward)(torch.randn(2, 4, 3, 3)).graph
+    mark_kept(graph, 1)
+    assert [node.name for node in graph.nodes if is_kept(node)] == ["cos"]
 
 
 @given(

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from stridewise.frontends.torch.adding import called
+from stridewise.frontends.torch.aliases import Aliases
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.values import has_symbols
 
@@ -60,8 +61,10 @@ def mark_kept(forward: Any, results: int) -> None:
     if has_symbols(forward):
         return
     (found,) = next(node for node in forward.nodes if node.op == "output").args
-    for node in found[results:]:
-        is_computed = isinstance(node, submodule("torch.fx").Node) and node.op == "call_function"
+    aliases = Aliases.of(found)
+    viewed = {node for view in aliases.views for node in view.all_input_nodes}
+    for node in aliases.computed:
+        is_computed = node.op == "call_function" and node not in viewed
         if is_computed and node not in found[:results]:
             node.meta[_KEPT] = True
 

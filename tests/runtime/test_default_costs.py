@@ -93,7 +93,7 @@ def windows_of(kind: str, channels: int, tag: str) -> Iterator[KernelSpec]:
             5 * stride + extent - begin - end
             for extent, begin, end in zip(reach, begins, ends, strict=True)
         ]
-        if min(sides) < 1:
+        if min(sides) < 1 or (window == (1, 1) and gap > 1):
             continue
         source = MemorySpec((2, channels, *sides), tag)
         result = MemorySpec((2, 48, 6, 6), other)
@@ -106,10 +106,11 @@ def windows_of(kind: str, channels: int, tag: str) -> Iterator[KernelSpec]:
         yield KernelSpec(kind, memories, params, flops=1.0)
 
 
-@pytest.mark.skipif(BLOCKED != "aBcd16b", reason="other instruction sets have more naive loops")
 @pytest.mark.parametrize(("channels", "tag"), [(3, "abcd"), (32, BLOCKED), (32, "acdb")])
 @pytest.mark.parametrize("kind", ["convolution", "conv_weight_gradient"])
 def test_unusual_windows_are_naive_where_that_is_assumed(kind: str, channels: int, tag: str):
+    if kind == "conv_weight_gradient" and this_machine(1).isa in ("SSE41", "AVX"):
+        pytest.skip("all weight gradients in blocks are naive with these instruction sets")
     wrong = [
         f"{spec}: {found}"
         for spec in windows_of(kind, channels, tag)

@@ -1,4 +1,4 @@
-"""The suite of all executors once more, on the instruction sets of older machines."""
+"""Suites of executors and of naive kernels once more, on the instruction sets of older machines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("isa", ["AVX2", "SSE41"])
-def test_all_executors_agree_on_an_older_instruction_set(isa):
-    suite = Path(__file__).with_name("test_execute.py")
-    chosen = f"test_all_executors_agree and ({CASES})"
+EXECUTORS = ("test_execute.py", f"test_all_executors_agree and ({CASES})")
+NAIVE_KERNELS = ("test_default_costs.py", "naive")
+
+
+@pytest.mark.parametrize(
+    ("isa", "file", "chosen"),
+    [("AVX2", *EXECUTORS), ("SSE41", *EXECUTORS), ("AVX2", *NAIVE_KERNELS)],
+    ids=["AVX2", "SSE41", "naive kernels with AVX2"],
+)
+def test_suites_on_an_older_instruction_set(isa, file, chosen):
+    suite = Path(__file__).with_name(file)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", "--tb=short"]
     command += [f"{suite}", "-k", chosen]
     done = subprocess.run(

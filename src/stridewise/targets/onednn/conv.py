@@ -267,14 +267,35 @@ def _is_outside(spec: KernelSpec, weights: MemorySpec) -> bool:
     )
 
 
+_WIDE_BLOCK = 16
+"""Channels in a block with AVX-512."""
+
+_LONGEST_ROW = 7
+"""Taps in a row up to which kernels without AVX-512 take windows with both strides and padding."""
+
+
+def _is_long(spec: KernelSpec, weights: MemorySpec) -> bool:
+    """Return whether windows have long rows, strides, and padding before an image."""
+    if spec.kind == "deconvolution":
+        return False
+    params = cast("dict[str, tuple[int, ...]]", dict(spec.params))
+    has_strides, is_padded = max(params["strides"]) > 1, max(params["begins"]) > 0
+    return weights.dims[-1] > _LONGEST_ROW and has_strides and is_padded
+
+
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether groups are not whole blocks, or there are fewer channels than a block has."""
+    """Return whether groups are not whole blocks, or there are fewer channels than a block has.
+
+    There are naive loops also for windows that are outside of what direct kernels take.
+    """
     src, weights = spec.memory("src"), spec.memory("weights")
     if storage != "blocked" or src is None or weights is None:
         return False
+    block, group = block_of(dst), per_group(spec, weights)
     if _is_copied(spec, src) or _is_outside(spec, weights):
         return True
-    block, group = block_of(dst), per_group(spec, weights)
+    if block < _WIDE_BLOCK and _is_long(spec, weights):
+        return True
     if group:
         return set(group) != {1} and any(extent % block for extent in group)
     return src.dims[1] < block and storage_of(src) == "blocked"

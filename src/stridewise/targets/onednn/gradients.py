@@ -228,24 +228,32 @@ def _norm_post_ops(node: Node) -> frozenset[str]:
     return frozenset({"clip", "relu"}) if node.post_ops[-1].op == "add" else frozenset()
 
 
+_WIDE_BLOCK = 16
+"""Channels in a block with AVX-512."""
+
 _LONGEST_ROW = 14
-"""Taps in a row up to which the library has fast kernels of weight gradients in blocks."""
+"""Taps in a row up to which the library has fast kernels of weight gradients in blocks; one less
+without AVX-512."""
 
 
-def _has_no_kernel(spec: KernelSpec, windows: tuple[int, ...]) -> bool:
+def _has_no_kernel(spec: KernelSpec, windows: tuple[int, ...], block: int) -> bool:
     """Return whether the library has naive loops only for windows of weight gradients in blocks.
 
-    So it is for long rows, where strides skip elements of windows that have gaps, and where padding
-    is as long as a row of a window, or longer than half of it along the other axes.
+    So it is for long rows, where padding is as long as a window or, with AVX-512, longer than half
+    of it along other axes than rows, and where windows have gaps: with AVX-512 only those with
+    strides.
     """
+    is_wide = block >= _WIDE_BLOCK
     params = cast("dict[str, tuple[int, ...]]", dict(spec.params))
     steps, apart = params["strides"], params["dilations"]
     reach = [(taps - 1) * gap + 1 for taps, gap in zip(windows, apart, strict=True)]
-    most = [*(extent // 2 for extent in reach[:-1]), reach[-1] - 1]
+    most = [*(extent // 2 if is_wide else extent - 1 for extent in reach[:-1]), reach[-1] - 1]
     padding = list(map(max, params["begins"], params["ends"]))
     return (
-        windows[-1] > _LONGEST_ROW
-        or any(step > 1 and gap > 1 for step, gap in zip(steps, apart, strict=True))
+        windows[-1] > _LONGEST_ROW - (not is_wide)
+        or any(
+            gap > 1 and (step > 1 or not is_wide) for step, gap in zip(steps, apart, strict=True)
+        )
         or any(pad > limit for pad, limit in zip(padding, most, strict=True))
     )
 
@@ -255,9 +263,9 @@ def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
     src, diff_dst = spec.memory("src"), spec.memory("diff_dst")
     if src is None or storage_of(diff_dst) != "blocked":
         return False
-    if _has_no_kernel(spec, dst.dims[2 - len(src.dims) :]):
-        return True
     block, group = block_of(diff_dst), per_group(spec, dst)
+    if _has_no_kernel(spec, dst.dims[2 - len(src.dims) :], block):
+        return True
     if set(group) == {1}:
         return any(extent > _DEPTHWISE_WINDOW for extent in dst.dims[3:])
     return any(extent % block for extent in group) or (

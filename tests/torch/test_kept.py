@@ -149,6 +149,16 @@ def test_volumes_and_channels_last():
     gradients_agree(net, eager)
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_formats_are_not_chosen_beside_precisions(layout):
+    net, eager = (item.to(memory_format=layout) for item in twins())
+    x = torch.randn(4, 3, 16, 16).contiguous(memory_format=layout)
+    options = {"dtype": "auto", "max_error": 1e-4}
+    step(torch.compile(net, backend="stridewise", options=options), x)
+    step(eager, x)
+    gradients_agree(net, eager)
+
+
 def test_images_of_which_views_are_kept_too():
     """PyTorch takes the views after the run, of tensors as it promises them."""
 

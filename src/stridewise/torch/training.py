@@ -59,6 +59,8 @@ class TrainingStep(NativeStep):
     def _described(
         self, name: str, part: Part, constants: Values, values: Values, options: Options
     ) -> tuple[PartGraph, Options]:
+        if options.dtype == "auto":  # its plans take no formats of inputs and outputs
+            return super()._described(name, part, constants, values, options)
         kept = {node for node in part.inputs if node.name in self._kept.descs}
         free = {node for node in part.outputs if _is_free(node, part, values)}
         turned = frozenset(

@@ -34,6 +34,7 @@ from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per
 from stridewise.targets.onednn.memory import (
     block_lanes,
     block_of,
+    has_wide_blocks,
     memory_of,
     plain_memory,
     storage_of,
@@ -267,9 +268,6 @@ def _is_outside(spec: KernelSpec, weights: MemorySpec) -> bool:
     )
 
 
-_WIDE_BLOCK = 16
-"""Channels in a block with AVX-512."""
-
 _LONGEST_ROW = 7
 """Taps in a row up to which kernels without AVX-512 take windows with both strides and padding."""
 
@@ -294,7 +292,7 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     block, group = block_of(dst), per_group(spec, weights)
     if _is_copied(spec, src) or _is_outside(spec, weights):
         return True
-    if block < _WIDE_BLOCK and _is_long(spec, weights):
+    if _is_long(spec, weights) and not has_wide_blocks(dst):
         return True
     if group:
         return set(group) != {1} and any(extent % block for extent in group)

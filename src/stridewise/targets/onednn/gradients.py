@@ -32,7 +32,13 @@ from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS
 from stridewise.targets.onednn.depthwise import weight_gradient as depthwise_weights
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, float32_only, refused
 from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
-from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
+from stridewise.targets.onednn.memory import (
+    block_of,
+    has_wide_blocks,
+    memory_of,
+    plain_memory,
+    storage_of,
+)
 from stridewise.targets.onednn.winograd import WEIGHTS as WINOGRAD
 from stridewise.targets.onednn.winograd import Geometry as Window
 from stridewise.targets.onednn.winograd import weight_gradients
@@ -228,22 +234,18 @@ def _norm_post_ops(node: Node) -> frozenset[str]:
     return frozenset({"clip", "relu"}) if node.post_ops[-1].op == "add" else frozenset()
 
 
-_WIDE_BLOCK = 16
-"""Channels in a block with AVX-512."""
-
 _LONGEST_ROW = 14
 """Taps in a row up to which the library has fast kernels of weight gradients in blocks; one less
 without AVX-512."""
 
 
-def _has_no_kernel(spec: KernelSpec, windows: tuple[int, ...], block: int) -> bool:
+def _has_no_kernel(spec: KernelSpec, windows: tuple[int, ...], *, is_wide: bool) -> bool:
     """Return whether the library has naive loops only for windows of weight gradients in blocks.
 
     So it is for long rows, where padding is as long as a window or, with AVX-512, longer than half
     of it along other axes than rows, and where windows have gaps: with AVX-512 only those with
     strides.
     """
-    is_wide = block >= _WIDE_BLOCK
     params = cast("dict[str, tuple[int, ...]]", dict(spec.params))
     steps, apart = params["strides"], params["dilations"]
     reach = [(taps - 1) * gap + 1 for taps, gap in zip(windows, apart, strict=True)]
@@ -264,7 +266,7 @@ def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
     if src is None or storage_of(diff_dst) != "blocked":
         return False
     block, group = block_of(diff_dst), per_group(spec, dst)
-    if _has_no_kernel(spec, dst.dims[2 - len(src.dims) :], block):
+    if _has_no_kernel(spec, dst.dims[2 - len(src.dims) :], is_wide=has_wide_blocks(diff_dst)):
         return True
     if set(group) == {1}:
         return any(extent > _DEPTHWISE_WINDOW for extent in dst.dims[3:])

@@ -14,6 +14,7 @@ __all__ = [
     "block_lanes",
     "block_of",
     "elementwise_formats",
+    "has_wide_blocks",
     "memory_of",
     "plain_memory",
     "storage_of",
@@ -42,6 +43,14 @@ def block_of(memory: MemorySpec | None) -> int:
     """Return the size of the blocks of a tag, 1 where it has none."""
     digits = "".join(c for c in (memory.tag if memory else "") if c.isdigit())
     return int(digits) if digits else 1
+
+
+def has_wide_blocks(memory: MemorySpec | None) -> bool:
+    """Return whether a tag has blocks of 16 channels, as those with AVX-512 are."""
+    return block_of(memory) >= _WIDE_BLOCK
+
+
+_WIDE_BLOCK = 16
 
 
 def block_lanes(context: KernelContext) -> int:

@@ -9,6 +9,7 @@
 
 #include <limits>
 
+#include "attention/attention.hpp"
 #include "batch_norm/batch_norm.hpp"
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
@@ -314,6 +315,17 @@ void init_normalization(Normalization *self, const std::string &algorithm, const
     new (self) Normalization(algorithm, src, dst, statistics, affine, epsilon, threads, isa);
 }
 
+using AttentionSteps = std::vector<std::tuple<std::string, float, MemoryDesc>>;
+
+void init_attention(Attention *self, const MemoryDesc &queries, const MemoryDesc &keys,
+                    const MemoryDesc &values, const MemoryDesc &dst, const AttentionSteps &given,
+                    float scale, const Dims &query_axes, const Dims &key_axes,
+                    const std::string &zeroed, int threads, const std::string &isa) {
+    Attention::Options options{scale, {}, query_axes, key_axes, zeroed, threads, isa};
+    for (const auto &[name, fill, operand] : given) options.steps.push_back({name, fill, operand});
+    new (self) Attention(queries, keys, values, dst, options);
+}
+
 void bind_gradients(nb::module_ &m) {
     m.def(
         "fitted",
@@ -489,6 +501,10 @@ void bind_kernels(nb::module_ &m) {
             },
             "cell"_a, "direction"_a, "src"_a, "dst"_a, nb::kw_only(), "has_bias"_a, "has_state"_a,
             "has_cell"_a, "threads"_a, "lanes"_a = 0, "isa"_a = "");
+    nb::class_<Attention, Kernel>(m, "Attention", nb::is_final())
+        .def("__init__", &init_attention, "queries"_a, "keys"_a, "values"_a, "dst"_a, "steps"_a,
+             nb::kw_only(), "scale"_a, "query_axes"_a, "key_axes"_a, "zeroed"_a, "threads"_a,
+             "isa"_a = "");
     nb::class_<Dropout, Kernel>(m, "Dropout", nb::is_final())
         .def(nb::init<const MemoryDesc &, double, std::int64_t, int>(), "images"_a, "share"_a,
              "stream"_a, nb::kw_only(), "threads"_a);

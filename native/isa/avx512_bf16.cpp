@@ -1,3 +1,4 @@
+#include "attention/lanes.hpp"
 #include "batch_norm/lanes.hpp"
 #include "conv1x1/lanes.hpp"
 #include "depthwise/lanes.hpp"
@@ -62,6 +63,10 @@ const Conv1x1Kernels &avx512_bf16_conv1x1_pair_kernels(bool half) {
 
 const NormKernels &avx512_bf16_norm_kernels(const NormKind &kind) {
     return find_norm_on<Bfloat16, 16>(kind);
+}
+
+const AttentionKernels &avx512_bf16_attention_kernels() {
+    return kPairAttentionKernels<16>;
 }
 
 const Bfloat16Loops &avx512_bf16_bfloat16_loops() {

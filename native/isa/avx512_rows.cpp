@@ -1,3 +1,4 @@
+#include "attention/lanes.hpp"
 #include "isa/avx512.hpp"
 #include "reduction/row_lanes.hpp"
 
@@ -17,6 +18,10 @@ inline Functions<16>::V Functions<16>::exponential(V x) {
 
 const RowKernels &avx512_row_kernels(HalfSides halves) {
     return find_row_kernels<16>(halves);
+}
+
+const AttentionKernels &avx512_attention_kernels() {
+    return kAttentionKernels<16>;
 }
 
 }  // namespace stridewise

@@ -1,3 +1,4 @@
+#include "attention/lanes.hpp"
 #include "isa/portable.hpp"
 #include "reduction/row_lanes.hpp"
 
@@ -5,6 +6,10 @@ namespace stridewise {
 
 const RowKernels &portable_row_kernels(HalfSides halves) {
     return find_row_kernels<8>(halves);
+}
+
+const AttentionKernels &portable_attention_kernels() {
+    return kAttentionKernels<8>;
 }
 
 }  // namespace stridewise

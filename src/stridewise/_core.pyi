@@ -800,6 +800,31 @@ class ScatterRows(Kernel):
     ) -> None: ...
 
 @final
+class Attention(Kernel):
+    """Attention without scores in memory; see ``native/attention/attention.hpp``.
+
+    Steps are a name, a number, and the description of an operand. ``query_axes`` and ``key_axes``
+    are the extents of the last axes of operands. ``zeroed`` says which undefined weights are 0, as
+    the attribute of the operator does.
+    """
+
+    def __init__(
+        self,
+        queries: MemoryDesc,
+        keys: MemoryDesc,
+        values: MemoryDesc,
+        dst: MemoryDesc,
+        steps: Sequence[tuple[str, float, MemoryDesc]],
+        *,
+        scale: float,
+        query_axes: Sequence[int],
+        key_axes: Sequence[int],
+        zeroed: str,
+        threads: int,
+        isa: str = "",
+    ) -> None: ...
+
+@final
 class Recurrent(Kernel):
     """The steps of a recurrent layer; see ``native/recurrent/recurrent.hpp``."""
 

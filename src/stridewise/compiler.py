@@ -28,6 +28,7 @@ from stridewise.graph import Graph
 from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.passes import Simplified, passes_for, simplify
+from stridewise.passes.ability import never
 from stridewise.planner import derive
 from stridewise.planning import Plan
 from stridewise.runtime.binding.weights import ArrayStore, WeightStore
@@ -93,7 +94,8 @@ def simplified_graph(
 
     Without ``arrays`` the result has constants of its own, which may be dropped.
     """
-    found = simplify(graph, passes_for(ABILITY, keep_parameters=options.keep_parameters))
+    ability = ABILITY if options.is_native else dataclasses.replace(ABILITY, attends=never)
+    found = simplify(graph, passes_for(ability, keep_parameters=options.keep_parameters))
     if arrays is not None:
         return dataclasses.replace(found, graph=arrays.shared(found.graph))
     constants = {name: item.shared() for name, item in found.graph.constants.items()}

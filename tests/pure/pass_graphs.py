@@ -281,6 +281,23 @@ def _name_grids() -> Graph:
     return b.build([y, b.op("quantize_linear", [y, scales, zeros], {"axis": 1})])
 
 
+def _fuse_attention() -> Graph:
+    """Return attention of windows with a bias for each head and a mask for each window."""
+    b = Net("net")
+    q, k, v = (b.input(name, (4, 9, 2, 8)) for name in "qkv")
+    scores = b.op("matmul", [q, k], {"perm_a": (0, 2, 1, 3), "perm_b": (0, 2, 3, 1)})
+    scores = b.op("div", [scores, b.const(3)])
+    scores = b.op("add", [scores, b.constant(F32(np.ones((2, 9, 9))))])
+    scores = b.op("reshape", [scores], {"shape": (2, 2, 2, 9, 9)})
+    mask = b.input("mask", (2, 1, 9, 9))
+    is_masked = b.op("greater", [b.op("reshape", [mask], {"shape": (2, 1, 9, 9)}), b.const(0)])
+    scores = b.op("where", [is_masked, b.const(-100), scores])
+    scores = b.op("reshape", [scores], {"shape": (4, 2, 9, 9)})
+    weights = b.op("softmax", [scores], {"axis": 3})
+    turned = {"perm_b": (0, 2, 1, 3), "perm": (0, 2, 1, 3)}
+    return b.build([b.op("matmul", [weights, v], turned)])
+
+
 def _fuse_norm_masks() -> Graph:
     b, x = net(1, 2, 4, 4)
     rows = [b.parameter(F32([1, 2]), name) for name in ("scale", "shift")]
@@ -362,6 +379,7 @@ GOLDEN = {
     "merge_moves": _merge_moves,
     "tabulate": _tabulate,
     "keep_places": _keep_places,
+    "fuse_attention": _fuse_attention,
     "fuse_norm_masks": _fuse_norm_masks,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,

@@ -12,6 +12,7 @@ from math import prod
 
 from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attention import OPERANDS, attention_shape
 from stridewise.ops.einsum import parse_equation
 from stridewise.ops.matmul import operand_shapes
 
@@ -78,6 +79,9 @@ def _per_element(node: Node, inputs: tuple[TensorType | None, ...]) -> int:
     weights = inputs[1] if len(inputs) > 1 else None
     if node.op.startswith(("conv", "deconv")) and weights is not None:
         return count * prod(weights.shape[1:])
+    if node.op == "attention":
+        known = attention_shape(node, *(item for item in inputs[:OPERANDS] if item is not None))
+        return known.keys * (known.depth + known.width) // max(1, known.width)
     if node.op == "matmul" and first is not None and weights is not None:
         return operand_shapes(node, first.shape, weights.shape)[0][-1]
     return max(count, 1)

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from stridewise.classes import dataclass
 from stridewise.graph import Node
 
-__all__ = ["Ability"]
+__all__ = ["Ability", "never"]
+
+
+def never(_queries: int, _keys: int, _depth: int, _width: int) -> bool:
+    """Return that products and softmax are faster apart; see :attr:`Ability.attends`."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,9 @@ class Ability:
         post_ops: returns the operators that kernels of a node take as its next post-op.
         resamples: returns whether a kernel computes a ``resize`` of a tensor of this shape.
         steps: operators that kernels of a ``pointwise`` expression take as its steps.
+        attends: returns whether a kernel computes attention faster than kernels of its products and
+            of its softmax do, given the numbers of queries and of keys, their depth, and the width
+            of values.
     """
 
     library: str
@@ -27,3 +35,4 @@ class Ability:
     post_ops: Callable[[Node], frozenset[str]]
     resamples: Callable[[Node, tuple[int, ...]], bool]
     steps: frozenset[str] = frozenset()
+    attends: Callable[[int, int, int, int], bool] = never

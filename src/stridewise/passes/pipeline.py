@@ -21,6 +21,7 @@ from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.freeze_parameters import freeze_parameters
+from stridewise.passes.fuse_attention import fuse_attention
 from stridewise.passes.fuse_norm_masks import fuse_norm_masks
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
@@ -202,6 +203,12 @@ def _fused(ability: Ability) -> tuple[Pass, ...]:
             "lets gradients of max pooling read the positions of maxima instead of the source",
             partial(keep_places, ability=ability),
             needs="which element types kernels compute in",
+        ),
+        Pass(
+            "fuse_attention",
+            "joins the products and the softmax of attention, so that no scores are stored",
+            partial(fuse_attention, ability=ability),
+            needs="which attention a kernel computes",
         ),
         Pass(
             "fuse_norm_masks",

@@ -32,7 +32,7 @@ _KEPT_NBYTES = 256_000_000
 """Bytes of samples that are kept to observe equalized models."""
 _MEASURED = 8
 """Samples on which errors are measured."""
-_FUSIONS = ("fuse_pointwise", "fuse_post_ops", "split_resize")
+_FUSIONS = ("fuse_attention", "fuse_pointwise", "fuse_post_ops", "split_resize")
 """Passes whose results ONNX has no operators for, or that write an operator as several."""
 
 

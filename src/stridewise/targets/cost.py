@@ -161,7 +161,7 @@ def _product_dtype(spec: KernelSpec) -> str:
     """Return the type of the factors of a kernel's products; "" without products."""
     has_own_type = spec.kind == "fitted_winograd" and "products" not in dict(spec.params)
     is_source = spec.kind in _TYPE_OF_SOURCE and not has_own_type
-    factor = spec.memory("src" if is_source else "weights")
+    factor = spec.memory("src" if is_source else "weights") or spec.memory("keys")
     return factor.dtype if factor else ""
 
 

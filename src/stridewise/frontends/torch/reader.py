@@ -306,7 +306,8 @@ class Reader:
     def chosen(self, condition: Operand, a: Operand, b: Operand) -> Traced:
         """Add the choice between two operands of one type, one of them a value.
 
-        Kernels compute a comparison together with the choice, if both have the same shape.
+        Kernels compute a comparison together with the choice, if both have the same shape. Truth
+        values of float32 that are broadcast have a kernel of their own.
 
         Args:
             condition: truth values.
@@ -316,7 +317,7 @@ class Reader:
         among = _integers_of([a, b])
         if isinstance(condition, Traced):
             shape = np.broadcast_shapes(*map(self.shape, (condition, a, b)))
-            if condition.shape != shape:
+            if condition.shape != shape and among != FLOAT:
                 ones = (1,) * (len(shape) - len(condition.shape))
                 aligned = self.reshape(condition, (*ones, *condition.shape)) if ones else condition
                 condition = self.emit("expand", [aligned], shape=shape)

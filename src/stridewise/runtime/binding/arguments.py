@@ -125,6 +125,9 @@ class KernelArguments:
 _ROLES = {
     "src": "ARG_SRC",
     "src1": "ARG_SRC_1",
+    "queries": "ARG_SRC",
+    "keys": "ARG_SRC_1",
+    "values": "ARG_SRC_2",
     "dst": "ARG_DST",
     "weights": "ARG_WEIGHTS",
     "bias": "ARG_BIAS",
@@ -153,7 +156,7 @@ _ROLES = {
 
 _SCALING = ("_scale", "_zero")
 
-_NUMBERED = frozenset({"concat", "elements", "pointwise"})
+_NUMBERED = frozenset({"attention", "concat", "elements", "pointwise"})
 """Kinds of kernel with any number of sources."""
 
 
@@ -166,7 +169,7 @@ def role_argument(kind: str, role: str) -> int:
         return base | role_argument(kind, of)
     if role.startswith("post"):
         return core.post_op_arg(int(role.removeprefix("post")))
-    if kind in _NUMBERED and role != "dst":
+    if kind in _NUMBERED and role.startswith("src"):
         return core.ARG_MULTIPLE_SRC + int(role.removeprefix("src"))
     number: int = getattr(core, _ROLES[role])
     return number

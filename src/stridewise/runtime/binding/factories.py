@@ -469,6 +469,16 @@ def _recurrent(s: KernelArguments) -> _core.Recurrent:
     )  # fmt: skip
 
 
+def _attention(s: KernelArguments) -> _core.Attention:
+    beside = [s.describe(memory) for role, memory in s.spec.memories if role.startswith("src")]
+    steps = list(zip(s.strings("steps"), s.floats("fills"), beside, strict=True))
+    return s.core.Attention(
+        s.memory("queries"), s.memory("keys"), s.memory("values"), s.memory("dst"), steps,
+        scale=s.number("scale"), query_axes=s.ints("query_axes"), key_axes=s.ints("key_axes"),
+        zeroed=s.text("zeroed"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _dropout(s: KernelArguments) -> _core.Dropout:
     return s.core.Dropout(
         s.memory("dst"), s.number("share"), s.integer("stream"), threads=s.threads
@@ -476,6 +486,7 @@ def _dropout(s: KernelArguments) -> _core.Dropout:
 
 
 KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
+    "attention": _attention,
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
     "conv1x1": _conv1x1,

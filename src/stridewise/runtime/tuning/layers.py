@@ -163,14 +163,29 @@ def _tokens(b: GraphBuilder, size: Size) -> str:
     return b.op("gelu", [y]) if size.has_function else b.op("softmax", [y], {"axis": 2})
 
 
-def _attention(b: GraphBuilder, size: Size) -> str:
-    """Products of many small matrices: of all tokens, or of windows of 7 x 7."""
+def _heads(size: Size) -> tuple[int, int, int]:
+    """Return matrices, tokens and their depth: of all tokens, or of windows of 7 x 7."""
     side, depth = (size.side, 64) if size.side <= 14 else (7, 32)
     windows, tokens = (-(-size.side // side)) ** 2, side * side
-    count = size.batch * windows * max(1, size.inputs // depth)
+    return size.batch * windows * max(1, size.inputs // depth), tokens, depth
+
+
+def _attention(b: GraphBuilder, size: Size) -> str:
+    count, tokens, depth = _heads(size)
     query, value = (b.input(name, (count, tokens, depth)) for name in ("query", "value"))
     weights = b.op("matmul", [query, b.input("key", (count, depth, tokens))])
+    if size.has_function:
+        bias = b.constant(np.zeros((1, tokens, tokens), np.float32))
+        weights = b.op("add", [weights, bias])
     return b.op("matmul", [b.op("softmax", [weights], {"axis": 2}), value])
+
+
+def _products(b: GraphBuilder, size: Size) -> str:
+    """Products of many small matrices."""
+    count, tokens, depth = _heads(size)
+    left, right = (tokens, depth) if size.has_function else (depth, tokens)
+    x, y = (count, tokens, left), (count, left, right)
+    return b.op("matmul", [b.input("x", x), b.input("y", y)])
 
 
 LAYERS: Mapping[str, _Layer] = {
@@ -209,6 +224,7 @@ LAYERS: Mapping[str, _Layer] = {
     "transposed 2x2": _transposed,
     "linear resize": _resized("linear"),
     "attention": _attention,
+    "products": _products,
     "interpolated": _interpolated,
     "squeezed and excited": _excited,
 }

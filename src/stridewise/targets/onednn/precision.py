@@ -64,10 +64,10 @@ _ROUNDING = _LIGHT | {"conv_windows"}
 """Kinds of the core's kernels that may also round float32 operands' results to bfloat16."""
 
 _OF_ONE_TYPE = frozenset(
-    {"depthwise_weight_gradient", "fused_batch_norm", "fused_batch_norm_gradient"}
+    {"attention", "depthwise_weight_gradient", "fused_batch_norm", "fused_batch_norm_gradient"}
     | {"transposed_depthwise"}
 )
-"""Kinds of the core's kernels whose images all have one type."""
+"""Kinds of the core's kernels whose tensors all have one type."""
 
 _MIXED = _LIGHT | {
     *("depthwise", "expand_depthwise", "fitted_winograd", "narrow_groups", "strided_winograd"),
@@ -96,7 +96,11 @@ _WIDE_RESULTS = frozenset({"out_mean", "out_scale", "out_shift", "out_variance"}
 _WIDE_KINDS = frozenset({"conv_weight_gradient", "depthwise_weight_gradient"})
 """Kinds whose results are float32 alone."""
 
-_WIDE_CONSTANTS = {"binary": frozenset({"src1"}), "prelu": frozenset({"weights"})}
+_WIDE_CONSTANTS = {
+    "attention": frozenset(f"src{index}" for index in range(8)),
+    "binary": frozenset({"src1"}),
+    "prelu": frozenset({"weights"}),
+}
 """By kind, roles that are float32 where they are constants: they are small, and nothing is lost."""
 
 _PLACES = frozenset({"out_places", "places"})

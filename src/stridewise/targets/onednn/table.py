@@ -13,6 +13,7 @@ from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.onednn import (
     activation,
     along_axis,
+    attention,
     cast,
     concat,
     conv,
@@ -81,6 +82,7 @@ __all__ = [
 _FAMILIES: tuple[Family, ...] = (
     activation.FAMILY,
     along_axis.FAMILY,
+    attention.FAMILY,
     cast.FAMILY,
     concat.FAMILY,
     conv.FAMILY,

@@ -15,6 +15,7 @@ from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.attention import attends
 from stridewise.targets.onednn.cast import views_in_bfloat16
 from stridewise.targets.onednn.constants import with_constants
 from stridewise.targets.onednn.elements import moved
@@ -44,6 +45,7 @@ ABILITY = Ability(
     post_ops,
     is_resampling,
     frozenset(OPERANDS),
+    attends,
 )
 """What the kernels can do, as far as passes depend on it."""
 

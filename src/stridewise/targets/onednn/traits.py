@@ -20,7 +20,7 @@ __all__ = ["traits_of"]
 _LANES = 16
 _SIZELESS = frozenset(
     {"begins", "ends", "epsilon", "alpha", "beta", "k", "groups", "expression", "statistics"}
-    | {"parts", SCALING}
+    | {"fills", "key_axes", "parts", "query_axes", "scale", "zeroed", SCALING}
 )
 """Parameters that do not change the time, or that other traits contain."""
 _DIRECT = frozenset(
@@ -59,9 +59,10 @@ def _way(spec: KernelSpec, src: MemorySpec, groups: int) -> str:
     weights, second = _weights(spec), spec.memory("src1")
     if spec.kind in _DIRECT and weights is not None:
         params["window"] = weights.dims[2 - len(src.dims) :]
-    expression = dict(spec.params).get("expression")
-    if isinstance(expression, tuple):
-        params["steps"] = len(expression)
+    for key in ("expression", "steps"):
+        steps = dict(spec.params).get(key)
+        if isinstance(steps, tuple):
+            params["steps"] = len(steps)
     if spec.kind == "binary" and second is not None:
         params["broadcast"] = second.dims != src.dims
     if spec.memory("factor") is not None:
@@ -107,10 +108,12 @@ def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
     none = MemorySpec(())
     # For the gradient of weights, the images decide.
     dst = spec.memory("diff_dst" if _is_weight_gradient(spec) else "dst") or none
-    src = spec.memory("src") or spec.memory("src0") or dst
-    groups = _groups(spec, src)
+    src = spec.memory("src") or spec.memory("queries") or spec.memory("src0") or dst
+    groups, keys = _groups(spec, src), spec.memory("keys")
     if spec.kind == "matmul":
         groups, inner, outer = spec.matrices, src.dims[-1], dst.dims[-1]
+    elif keys is not None:
+        groups, inner, outer = prod(dst.dims[:-2]), keys.dims[-2], dst.dims[-2]
     else:
         inner, outer = (
             memory.dims[1] // groups if len(memory.dims) > 1 else prod(memory.dims)

@@ -4,13 +4,15 @@ ONNX has none of them. A node with post-ops becomes the operator alone, then one
 post-op. An expression becomes one node for each step. A node with channels-last images becomes a
 transpose, the operator as in ONNX, and a transpose back. A product of transposed operands gets
 transposes around it. The results are bitwise equal, because the NumPy reference also computes
-post-ops one after another. Exporters see none of them.
+post-ops one after another. Attention becomes its products, the steps between them and a softmax,
+each of which rounds its results. Exporters see none of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -21,7 +23,9 @@ from stridewise.graph import Attr, Constant, Graph, Node, PostOp, TensorType, Va
 from stridewise.graph.names import Names
 from stridewise.ops import infer
 from stridewise.ops.activation import parameter_attrs
+from stridewise.ops.attention import attention_shape, steps_of
 from stridewise.ops.data_format import inverse
+from stridewise.ops.matmul import turned
 from stridewise.ops.pointwise import step_nodes
 
 __all__ = ["Expanded", "expand"]
@@ -101,12 +105,71 @@ class _Expansion:
         self.owners[name] = owner.name
         self.nodes.append(Node(name, op, inputs, (output,), tuple(sorted(attrs.items()))))
 
+    # --- attention ------------------------------------------------------------------------------
+
+    def attention(self, node: Node) -> None:
+        """Add the products of attention, the steps between them and the softmax."""
+        q, k, v, *operands = node.inputs
+        dtype = self.values[q].dtype
+        shape = attention_shape(node, *(self.values[name].type for name in (q, k, v)))
+        rank = len(shape.result)
+        swap = (*range(rank - 2), rank - 1, rank - 2)
+        q = self.made(node, "transpose", q, perm=turned(node, "perm_q", rank))
+        to_rows = turned(node, "perm_k", rank)
+        k = self.made(node, "transpose", k, perm=tuple(to_rows[axis] for axis in swap))
+        v = self.made(node, "transpose", v, perm=turned(node, "perm_v", rank))
+        scores = self.made(node, "matmul", q, k)
+        if (scale := node.float_attr("scale", 1.0)) != 1:
+            scores = self.made(
+                node, "mul", scores, self.literal(f"{node.name}/scale", scale, dtype)
+            )
+        whole = (*shape.batch, shape.queries, shape.keys)
+        scores = self.made(node, "expand", scores, shape=whole)
+        if operands:
+            scores = self.made(node, "reshape", scores, shape=shape.scores)
+        for (step, fill), operand in zip(steps_of(node), operands, strict=True):
+            if step in ("add", "mul"):
+                scores = self.made(node, step, scores, operand)
+                continue
+            mask = self.made(node, "cast", operand, to="bool")
+            number = self.literal(f"{node.name}/fill", fill, dtype)
+            sides = (number, scores) if step == "where" else (scores, number)
+            scores = self.made(node, "where", mask, *sides)
+        if operands:
+            scores = self.made(node, "reshape", scores, shape=whole)
+        weights = self.made(node, "softmax", scores, axis=rank - 1)
+        if zeroed := node.str_attr("zeroed", ""):
+            zero, least = (
+                self.literal(f"{node.name}/{name}", number, dtype)
+                for name, number in (("zero", 0.0), ("least", -inf))
+            )
+            if zeroed == "nan":
+                is_zero = self.made(node, "is_nan", weights)
+            else:
+                most = self.made(node, "reduce_max", scores, axes=(rank - 1,), keepdims=1)
+                is_zero = self.made(node, "equal", most, least)
+            weights = self.made(node, "where", is_zero, zero, weights)
+        result = self.made(node, "matmul", weights, v)
+        perm = (("perm", turned(node, "perm", rank)),)
+        self.nodes.append(Node(node.name, "transpose", (result,), node.outputs, perm))
+
+    def made(self, owner: Node, op: str, *inputs: str, **attrs: Attr) -> str:
+        """Add a node that is expanded from another one, and return the name of its result."""
+        types = tuple(self.values[name].type for name in inputs)
+        (type_,) = infer(Node(op, op, inputs, ("y",), tuple(sorted(attrs.items()))), types)
+        output = self.value(f"{owner.outputs[0]}/{op}", type_)
+        self.part(owner, op, inputs, output, **attrs)
+        return output
+
     # --- post-ops -------------------------------------------------------------------------------
 
     def node(self, node: Node) -> None:
         """Add a node, and its post-ops or the steps of its expression."""
         if node.op == "pointwise":
             self.expression(node)
+            return
+        if node.op == "attention":
+            self.attention(node)
             return
         if not node.post_ops:
             self.bare(node)

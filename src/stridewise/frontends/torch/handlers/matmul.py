@@ -116,9 +116,21 @@ def _whole(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Traced:
-    if dropout or enable_gqa:
-        raise r.refuse("dropout or grouped queries")
+    if dropout:
+        raise r.refuse("dropout")
+    if enable_gqa:
+        key, value = (_repeated(r, x, r.shape(query)[-3]) for x in (key, value))
     return _attention(r, query, key, value, mask, causal, scale)
+
+
+def _repeated(r: Reader, x: Operand, heads: int) -> Operand:
+    """Return keys or values with each head as often as queries share it."""
+    *batch, count, rows, columns = r.shape(x)
+    if count == heads:
+        return x
+    each = r.reshape(x, (*batch, count, 1, rows, columns))
+    each = r.emit("expand", [each], shape=(*batch, count, heads // count, rows, columns))
+    return r.reshape(each, (*batch, heads, rows, columns))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -22,7 +22,9 @@ struct SingleWords {
     static constexpr int kElements = 1;  // in a word
 
     static inline V add(V sum, V a, V b) { return sum + a * b; }
-    static inline V power(V x) { return Functions<N>::exponential(x); }
+    // 2^x for x <= 0. Very small powers are 0, as those of -inf must be. Files for instruction sets
+    // with instructions for exponents define their own.
+    static inline V power(V x) { return x < -125.0F ? V{} : L::power_of_two(x); }
     static inline V word(const V *elements) { return elements[0]; }
 };
 
@@ -34,11 +36,7 @@ struct PairWords {
     static constexpr int kElements = 2;
 
     static inline V add(V sum, V a, V b) { return L::add_pairs(sum, a, b); }
-    // Very small powers are 0, as those of -inf must be.
-    static inline V power(V x) {
-        const V exponent = x * kLog2e;
-        return exponent < -125.0F ? V{} : L::power_of_two(exponent);
-    }
+    static inline V power(V x) { return x < -125.0F ? V{} : L::power_of_two(x); }
     static inline V word(const V *elements) {
         using Bits = typename L::Words;
         const Bits low = __builtin_convertvector(L::rounded(elements[0]), Bits);
@@ -247,7 +245,7 @@ struct AttentionLanes {
                 V powers[kElements] = {};
                 for (int i = 0; i < kElements && (i == 0 || n + i < k.count); ++i) {
                     const float *line = k.scores + (n + i) * kLanes + v * N;
-                    powers[i] = P::power(L::load(line) - largest[v]);
+                    powers[i] = P::power((L::load(line) - largest[v]) * kLog2e);
                     sums[v] += powers[i];
                 }
                 L::store(k.scores + n / kElements * kLanes + v * N, P::word(powers));
@@ -295,7 +293,7 @@ struct AttentionLanes {
         // Where all scores are -inf so far, their powers are 0, and so is their total.
         for (int v = 0; v < Vectors; ++v) {
             largest[v] = most[v] == kLeast ? V{} : most[v];
-            factors[v] = P::power(L::load(g.most + v * N) - largest[v]);
+            factors[v] = P::power((L::load(g.most + v * N) - largest[v]) * kLog2e);
             L::store(g.most + v * N, most[v]);
         }
         raise(k, largest, sums);

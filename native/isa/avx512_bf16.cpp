@@ -47,6 +47,11 @@ inline Lanes<16>::V Lanes<16>::quotient(V a, V b) {
     return a * static_cast<V>(_mm512_maskz_rcp14_ps(kAll, b));
 }
 
+template <>
+inline PairWords<16>::V PairWords<16>::power(V x) {
+    return L::power_of_two(L::larger(L::all(-150.0F), x));
+}
+
 }  // namespace
 
 const WinogradKernels *avx512_bf16_pair_kernels(const WinogradTile &tile, bool is_half) {

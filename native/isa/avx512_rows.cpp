@@ -14,6 +14,13 @@ inline Functions<16>::V Functions<16>::exponential(V x) {
     return _mm512_maskz_scalef_ps(kAll, near_exponential<16>(r), n);
 }
 
+template <>
+inline SingleWords<16>::V SingleWords<16>::power(V x) {
+    x = L::larger(L::all(-150.0F), x);
+    const V n = L::whole(x);
+    return _mm512_maskz_scalef_ps(kAll, near_power_of_two<16>(x - n), n);
+}
+
 }  // namespace
 
 const RowKernels &avx512_row_kernels(HalfSides halves) {

@@ -102,6 +102,12 @@ FUNCTIONS = {
     "power": lambda x: (x.abs() + 0.5) ** 1.5,
     "rsqrt": lambda x: torch.rsqrt(x.abs() + 0.5),
     "softmax": lambda x: x.softmax(1),
+    "attention_shared": lambda x: F.scaled_dot_product_attention(
+        x.tanh(), x[:, :1].sin(), x[:, 2:3].cos(), enable_gqa=True
+    ),
+    "attention_grouped": lambda x: F.scaled_dot_product_attention(
+        x.tanh(), x[:, :2].sin(), x[:, 2:4].cos(), enable_gqa=True
+    ),
     "log_softmax": lambda x: x.log_softmax(-1),
     "add_channels": lambda x: x + x[:, :1],
     "mul": lambda x: x * x.mean((2, 3), keepdim=True),

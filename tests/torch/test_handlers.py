@@ -295,6 +295,17 @@ def test_attention_with_a_causal_mask():
     check(lambda x, y: F.scaled_dot_product_attention(x, y, y, is_causal=True), q, k)
 
 
+@pytest.mark.parametrize("heads", [1, 2, 6])
+def test_heads_of_queries_share_those_of_keys(heads):
+    q, k = torch.randn(2, 6, 9, 4), torch.randn(2, heads, 11, 4)
+    mask = torch.randn(2, 1, 9, 11)
+
+    def grouped(x, y, m):
+        return F.scaled_dot_product_attention(x, y, y * 2, attn_mask=m, enable_gqa=True)
+
+    check(grouped, q, k, mask)
+
+
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("mask", ["none", "keys", "causal", "both"])

@@ -10,7 +10,12 @@ import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.frontends.torch.handlers.conv import conv_attrs
-from stridewise.frontends.torch.handlers.matmul import attention_weights, scale_of, scaled
+from stridewise.frontends.torch.handlers.matmul import (
+    attention_weights,
+    for_each_head,
+    scale_of,
+    scaled,
+)
 from stridewise.frontends.torch.handlers.pool import (
     adaptive_windows,
     averaged,
@@ -286,7 +291,8 @@ def _attention(
 ) -> Results:
     """Source: Dao, Fu, Ermon, Rudra and Re, FlashAttention (2022), algorithm 4, without tiles."""
     factor = scale_of(r, query, scale)
-    wide = scaled(r, query, factor)
+    wide, shared = scaled(r, query, factor), r.shape(key)
+    key, value = (for_each_head(r, x, query) for x in (key, value))
     weights = attention_weights(r, wide, key, mask, causal)
     of_weights = r.emit("matmul", [gradient, value], trans_b=1)
     row = (_term(r, gradient) * _term(r, result)).sum((len(of_weights.shape) - 1,))
@@ -294,9 +300,19 @@ def _attention(
     scores = _typed(r, query, of_scores.name)
     return (
         scaled(r, r.emit("matmul", [scores, key]), factor),
-        r.emit("matmul", [scores, wide], trans_a=1),
-        r.emit("matmul", [weights, gradient], trans_a=1),
+        _of_all_heads(r, r.emit("matmul", [scores, wide], trans_a=1), shared),
+        _of_all_heads(r, r.emit("matmul", [weights, gradient], trans_a=1), shared),
     )
+
+
+def _of_all_heads(r: Reader, gradient: Traced, shared: tuple[int, ...]) -> Traced:
+    """Return the sums of gradients over the heads of queries that share keys and values."""
+    if gradient.shape == shared:
+        return gradient
+    *batch, heads, rows, columns = gradient.shape
+    count = shared[-3]
+    apart = r.reshape(gradient, (*batch, count, heads // count, rows, columns))
+    return r.emit("reduce_sum", [apart], axes=(len(batch) + 1,), keepdims=0)
 
 
 # --- norms ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from stridewise.frontends.torch.handlers.reduce import safe_softmax
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import BOOL, Handler, Operand, Reader, Results, Traced
 
-__all__ = ["HANDLERS", "attention_weights", "scale_of", "scaled"]
+__all__ = ["HANDLERS", "attention_weights", "for_each_head", "scale_of", "scaled"]
 
 
 def _product(r: Reader, a: Operand, b: Operand) -> Traced:
@@ -69,6 +69,17 @@ def attention_weights(
     return safe_softmax(r, scores, last) if hides_rows else r.emit("softmax", [scores], axis=last)
 
 
+def for_each_head(r: Reader, x: Operand, query: Operand) -> Operand:
+    """Return keys or values with each head as often as queries share it."""
+    *batch, count, rows, columns = (1, *r.shape(x))
+    heads = (1, *r.shape(query))[-3]
+    if count in (1, heads):  # one is broadcast
+        return x
+    each = r.reshape(x, (*batch[1:], count, 1, rows, columns))
+    each = r.emit("expand", [each], shape=(*batch[1:], count, heads // count, rows, columns))
+    return r.reshape(each, (*batch[1:], heads, rows, columns))
+
+
 def _attention(
     r: Reader,
     query: Operand,
@@ -79,6 +90,7 @@ def _attention(
     scale: float | None,
 ) -> Traced:
     query = scaled(r, query, scale_of(r, query, scale))
+    key, value = (for_each_head(r, x, query) for x in (key, value))
     return r.emit("matmul", [attention_weights(r, query, key, mask, causal), value])
 
 
@@ -118,19 +130,8 @@ def _whole(
 ) -> Traced:
     if dropout:
         raise r.refuse("dropout")
-    if enable_gqa:
-        key, value = (_repeated(r, x, r.shape(query)[-3]) for x in (key, value))
+    del enable_gqa  # the numbers of heads say it
     return _attention(r, query, key, value, mask, causal, scale)
-
-
-def _repeated(r: Reader, x: Operand, heads: int) -> Operand:
-    """Return keys or values with each head as often as queries share it."""
-    *batch, count, rows, columns = r.shape(x)
-    if count == heads:
-        return x
-    each = r.reshape(x, (*batch, count, 1, rows, columns))
-    each = r.emit("expand", [each], shape=(*batch, count, heads // count, rows, columns))
-    return r.reshape(each, (*batch, heads, rows, columns))
 
 
 HANDLERS: dict[str, Handler] = {

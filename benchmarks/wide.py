@@ -138,7 +138,7 @@ def fixed_shapes(path: Path, batch: int) -> dict[str, tuple[int, ...]]:
 
 def is_hybrid(graph: sw.Graph) -> bool:
     """Return whether a node multiplies two computed tensors."""
-    products = (node for node in graph.nodes if node.op == "matmul")
+    products = (node for node in graph.nodes if node.op in ("attention", "matmul"))
     return any(not set(node.inputs[:2]) & set(graph.constants) for node in products)
 
 

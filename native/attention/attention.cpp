@@ -4,7 +4,6 @@
 #include <array>
 #include <functional>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "isa/choice.hpp"
@@ -47,8 +46,9 @@ std::vector<std::int64_t> offsets(const Dims &extents, const Dims &strides) {
         std::vector<std::int64_t> next;
         next.reserve(found.size() * static_cast<std::size_t>(extents[axis]));
         for (const std::int64_t first : found) {
-            for (std::int64_t i = 0; i < extents[axis]; ++i)
+            for (std::int64_t i = 0; i < extents[axis]; ++i) {
                 next.push_back(first + i * strides[axis]);
+            }
         }
         found = std::move(next);
     }

@@ -135,12 +135,20 @@ def _apart(rank: int) -> Graph:
     return b.build([b.op("attention", [x, keys, keys, b.data(2, 1, 5, 1)], attrs)])
 
 
+def _with_constant_keys() -> Graph:
+    """Return attention that no kernel computes."""
+    b = Net(2, 3, 4, 5)
+    x = b.op("reshape", [b.op("tanh", [b.named(b.x)])], {"shape": (12, 10)})
+    return b.build([b.op("attention", [x, b.data(7, 10), b.data(7, 4)])])
+
+
 CASES = {"attention": _case}
 GRAPHS = {
     f"attention_{name}": partial(_graph, scores_of)
     for name, scores_of in (("plain", _plain), ("biased", _biased), ("relative", _relative))
 }
 GRAPHS |= {f"attention_{rank}": partial(_apart, rank) for rank in (2, 4)}
+GRAPHS["attention_with_constant_keys"] = _with_constant_keys
 _MATRICES = [(2, 5, 4), (2, 3, 4), (2, 3, 6)]
 REFUSED = [
     ("attention", [(2, 5, 4), (2, 3, 5), (2, 3, 6)], {}, "queries and keys of one depth"),

@@ -138,9 +138,14 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     if not all(prod(value.shape) for value in values):
         yield refused(node, "an operand or the result has no elements")
         return
+    if any(context.is_constant(name) for name in node.inputs[:OPERANDS]):
+        yield refused(node, "its queries, keys or values are constants")
+        return
     spec = _spec(context)
-    if spec is None or len(spec.memories[-1][1].dims) > _MOST_AXES or len(values) > _MOST_VALUES:
-        yield refused(node, "its steps are too many, or see other batch axes than its products")
+    axes = [] if spec is None else [len(memory.dims) for _, memory in spec.memories]
+    if spec is None or max(axes) > _MOST_AXES or len(values) > _MOST_VALUES:
+        reason = "its steps or axes are too many, or steps see other batch axes than its products"
+        yield refused(node, reason)
         return
     args = [Arg(role, input_of(index)) for index, (role, _) in enumerate(spec.memories[:-1])]
     formats = tuple(

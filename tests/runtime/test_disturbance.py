@@ -25,7 +25,9 @@ from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.disturbance import Stopwatch, Waits
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Sampled
 from stridewise.runtime.tuning.layers import layers
+from stridewise.runtime.tuning.oracle import CalibratedOracle
 from stridewise.runtime.tuning.windows import WINDOWS, Entrant, paired_costs, take_turns
+from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.rates import Sample, Traits
@@ -103,6 +105,9 @@ class Times:
                 found.append(spec)
         return Sampled(tuple(specs), tuple(found))  # type: ignore[arg-type]
 
+    def pace(self) -> float:
+        return float(len(self.calls) % 3)
+
 
 def named(*names: object) -> list[Any]:
     """Return what stands for kernels: the queue knows nothing of them but their keys."""
@@ -145,6 +150,52 @@ def test_many_kernels_are_measured_at_once_and_all_in_the_end(count: int):
     queue.finish()
     assert times.calls == [str(number) for number in range(count)]
     assert len(queue.seen) == count
+
+
+def test_a_calibration_keeps_the_pace_of_the_machine(tmp_path: Path):
+    own = times(tmp_path)
+    assert own.pace() > 0
+    own.record_pace([])
+    assert own._slowness((("any", 1.0),)) == 1
+    own.record_pace([300.0, 100.0, 200.0])
+    assert own._slowness((("one", 600.0), ("other", 500.0))) == 2.5
+    assert own._slowness((("one", 100.0),)) == 0.5
+    assert own._slowness((("one", 230.0),)) == own._slowness((("one", 170.0),)) == 1
+    assert own._slowness(()) == own._slowness(None) == 1
+
+
+@pytest.mark.parametrize(("now", "cost"), [(200.0, 500.0), (110.0, 1000.0), (25.0, 4000.0)])
+def test_costs_beside_predictions_are_those_at_the_pace_of_the_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: float, cost: float
+):
+    own, spec = times(tmp_path), kernels_of(next(layers()), times(tmp_path), TARGET)[0]
+    own.record_pace([100.0])
+    entries = {spec: (("jit", 1000.0),), kernel_times._PROBE: (("jit", now),)}
+    group = kernel_times._Group
+    monkeypatch.setattr(group, "entries", property(lambda _: dict(entries)))
+    monkeypatch.setattr(group, "disturbed", property(lambda _: set()))
+    (found,) = own.measure([spec], predicts=True)[spec]
+    assert found.cost_ns == cost
+    (kept,) = times(tmp_path).known([spec])[spec]
+    assert kept.cost_ns == cost
+    assert own.known([kernel_times._PROBE]) == {}
+
+
+def test_no_prediction_of_a_product_is_faster_than_the_machine(tmp_path: Path):
+    own, plain = times(tmp_path), MemorySpec((1, 64, 9, 9), "abcd")
+    images = (("src", plain), ("dst", plain))
+    specs = [
+        KernelSpec("convolution", (*images, ("weights", weights)), flops=1e9)
+        for weights in (MemorySpec((64, 64, 1, 1), "any"), MemorySpec((64, 64, 3, 3), "any"))
+    ]
+    reorder = KernelSpec("reorder", images)
+    assert own.least_ns([*specs, reorder]) == {}
+    own.record_pace([kernel_times._PROBE.flops / 100])  # 100 operations a nanosecond
+    least = own.least_ns([*specs, reorder])
+    assert least.keys() == {specs[0]}
+    assert least[specs[0]] == pytest.approx(1e9 / 105)
+    found = CalibratedOracle(own).predicted(specs)
+    assert found[specs[0]][0].cost_ns >= least[specs[0]]
 
 
 ROUNDS = ((True, 0.1, 0.1), (True, 0.2, 0.2), (False, 1.0, 1.0), (False, 2.0, 2.0),

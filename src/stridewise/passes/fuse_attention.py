@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from math import inf, prod
+from math import inf, isfinite, isnan, prod
 from operator import mul
 
 import numpy as np
@@ -56,19 +56,19 @@ def _ways(rewriter: Rewriter, node: Node) -> Iterator[tuple[str, _Step]]:
     if node.op in ("add", "mul"):
         for scores, operand in (node.inputs, node.inputs[::-1]):
             number = rewriter.scalar(operand)
-            if number is None:
+            if number is None or not isfinite(number):
                 yield scores, _Step(node.op, shape, operand)
             else:
                 yield scores, _Step(node.op, shape, number=number)
     elif node.op == "div":
         number = rewriter.scalar(node.inputs[1])
-        if number is not None and number != 0:
+        if number is not None and isfinite(number) and number != 0:
             yield node.inputs[0], _Step("mul", shape, number=1 / number)
     elif node.op == "where":
         mask, *sides = node.inputs
         for op, scores, other in (("where", *sides[::-1]), ("where_not", *sides)):
             fill = rewriter.scalar(other)
-            if fill is not None:
+            if fill is not None and not isnan(fill):
                 yield scores, _Step(op, shape, _condition(rewriter, mask), fill=fill)
 
 

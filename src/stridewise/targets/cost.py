@@ -24,6 +24,7 @@ __all__ = [
     "Source",
     "host_cost",
     "is_reference",
+    "product_dtype",
 ]
 
 Source = Literal["measured", "cached", "calibrated", "model", "in place", "scaled"]
@@ -157,7 +158,7 @@ _TYPE_OF_SOURCE = frozenset(
 do so for products of bfloat16 alone."""
 
 
-def _product_dtype(spec: KernelSpec) -> str:
+def product_dtype(spec: KernelSpec) -> str:
     """Return the type of the factors of a kernel's products; "" without products."""
     has_own_type = spec.kind == "fitted_winograd" and "products" not in dict(spec.params)
     is_source = spec.kind in _TYPE_OF_SOURCE and not has_own_type
@@ -209,7 +210,7 @@ class Roofline:
         rates: Mapping[str, float] = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
         if self.tile_rates is not None and self.has_tiles(spec):
             rates = self.tile_rates
-        peak = self.peak_flops * rates.get(_product_dtype(spec), 1.0)
+        peak = self.peak_flops * rates.get(product_dtype(spec), 1.0)
         threads = 1 if spec.is_small else self.threads
         seconds = max(
             spec.flops / peak * self.threads / threads,

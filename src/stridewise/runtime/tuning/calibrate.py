@@ -197,6 +197,7 @@ def calibrate(
         specs = [spec for spec in found if spec.kind != "reorder" or moves]
         queue.add(times, specs)
     queue.finish()
+    ways[0].record_pace(queue.paces)
     measured = len(queue.seen)
     cache.store({CALIBRATION: ((f"{measured} kernels", time.time()),)})
     if progress is not None:
@@ -215,11 +216,13 @@ class _Queue:
     Attributes:
         seen: the texts of all kernels that were measured.
         disturbed: kernels that were disturbed each time, with the texts as keys.
+        paces: times of the probe that tells the pace of the machine.
     """
 
     def __init__(self, until: float) -> None:
         self.seen = set[str]()
         self.disturbed: dict[str, tuple[KernelTimes, KernelSpec]] = {}
+        self.paces: list[float] = []
         self._again: dict[KernelTimes, list[KernelSpec]] = {}
         self._waiting: dict[KernelTimes, dict[str, KernelSpec]] = {}
         self._until = until
@@ -242,6 +245,7 @@ class _Queue:
         again = self._again.get(times, [])[: len(fresh)]
         self._again[times] = self._again.get(times, [])[len(again) :]
         found = times.sample([*fresh.values(), *again], self._until)
+        self.paces += [pace for pace in [times.pace()] if pace]
         self.seen.update(map(times.key, found.specs))
         for spec in found.specs:
             self.disturbed.pop(times.key(spec), None)

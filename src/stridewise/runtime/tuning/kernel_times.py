@@ -22,9 +22,17 @@ from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
 from stridewise.runtime.tuning.disturbance import Waits
+from stridewise.runtime.tuning.timing import median
 from stridewise.runtime.tuning.windows import WINDOWS, Entrant, paired_costs, take_turns
-from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
-from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.cost import (
+    KernelCost,
+    Progress,
+    Roofline,
+    Source,
+    is_reference,
+    product_dtype,
+)
+from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.table import has_tiles, post_ops_ns
 from stridewise.targets.onednn.target import LibraryTarget
@@ -62,6 +70,20 @@ _MATRIX_NS = {True: 25.0, False: 400.0}
 calls a GEMM for each: 840 products of 7 x 3 by 3 x 8 took 10 and 200 us on two threads of Zen 5."""
 _OVERHEAD_NS = 600.0
 """What calling an isolated kernel takes."""
+
+_SQUARE = MemorySpec((192, 192), "ab")
+_PROBE = KernelSpec(
+    "matmul", (("src", _SQUARE), ("weights", _SQUARE), ("dst", _SQUARE)), flops=2.0 * 192**3
+)
+"""What tells the pace of the machine: a product that any library has a fast kernel for."""
+_PACE = "pace"
+"""The record of the time of the probe in a calibration."""
+_USUAL = 1.2
+"""Paces that differ by no more than this factor count as equal."""
+_FASTER = 1.05
+"""How much faster than the probe any product may be."""
+_PRODUCTS = frozenset({"conv1x1", "convolution", "inner_product", "matmul"})
+"""Kinds of kernels that do all of the operations of their specs if their windows have one tap."""
 
 
 def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
@@ -195,6 +217,57 @@ class KernelTimes:
         with nullcontext() if self._memory is None else self._memory.paused():
             return self._measured(specs, progress, until, predicts=predicts)
 
+    def record_pace(self, paces: Sequence[float]) -> None:
+        """Keep the times of the probe in a calibration, which predictions hold for."""
+        if paces:
+            self.cache.store({_PACE: (("probe", median(paces)),)})
+
+    def pace(self) -> float:
+        """Return the nanoseconds that the probe takes now; 0 if other work disturbs it."""
+        found: list[float] = []
+
+        def keep(fresh: dict[KernelSpec, tuple[Entry, ...]], disturbed: set[KernelSpec]) -> None:
+            found.extend(0.0 if disturbed else cost for _, cost in fresh[_PROBE][:1])
+
+        self._run([_PROBE], _DOUBTS, None, keep)
+        return max(found, default=0.0)
+
+    def _recorded_pace(self) -> float:
+        return dict(self.cache.find((_PACE,)).get(_PACE, ())).get("probe", 0.0)
+
+    def least_ns(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, float]:
+        """Return for each product the nanoseconds below which the machine cannot compute it.
+
+        Predictions from kernels of other sizes may be below that.
+        """
+        pace = self._recorded_pace()
+        if pace <= 0 or self.machine.has_tiles:
+            return {}
+        most = {"f32": 1.0, "bf16": _BFLOAT16_RATE[True] if self.machine.has_bfloat16 else 1.0}
+        found: dict[KernelSpec, float] = {}
+        for spec in specs:
+            weights, dtype = spec.memory("weights"), product_dtype(spec)
+            if spec.kind not in _PRODUCTS or weights is None or dtype not in most:
+                continue
+            if spec.kind == "convolution" and any(extent > 1 for extent in weights.dims[2:]):
+                continue
+            threads = 1 if spec.is_small else self.machine.threads
+            rate = _FASTER * most[dtype] * _PROBE.flops / pace * threads / self.machine.threads
+            found[spec] = spec.flops / rate
+        return found
+
+    def _slowness(self, probed: tuple[Entry, ...] | None) -> float:
+        """Return how many times as long as in the calibration kernels take now.
+
+        Virtual machines have phases in which all takes up to twice as long. Beside predictions, a
+        cost from such a phase would look like that of a slow kernel.
+        """
+        then = self._recorded_pace()
+        now = min((cost for _, cost in probed or ()), default=0.0)
+        if then <= 0 or now <= 0 or max(now / then, then / now) <= _USUAL:
+            return 1.0
+        return now / then
+
     def _measured(
         self,
         specs: Sequence[KernelSpec],
@@ -206,6 +279,11 @@ class KernelTimes:
         found: dict[KernelSpec, Known] = {}
 
         def keep(fresh: dict[KernelSpec, tuple[Entry, ...]], disturbed: set[KernelSpec]) -> None:
+            if predicts:
+                probed = fresh.pop(_PROBE, None)
+                slowness = self._slowness(None if _PROBE in disturbed else probed)
+                disturbed = disturbed - {_PROBE}
+                fresh = {spec: _slowed(costs, 1 / slowness) for spec, costs in fresh.items()}
             self._store_samples(fresh, disturbed)
             provisional = {spec: fresh.pop(spec) for spec in disturbed}
             self.cache.store(self._by_key(fresh))
@@ -214,7 +292,10 @@ class KernelTimes:
                 fresh |= provisional
             found.update({spec: _named(spec, costs, "measured") for spec, costs in fresh.items()})
 
-        self._run(specs, _DOUBTS if predicts else _COSTS, until, keep, progress)
+        if predicts:
+            self._run(specs, _DOUBTS, until, keep, progress, probe=_PROBE)
+        else:
+            self._run(specs, _COSTS, until, keep, progress)
         if progress is not None and specs:
             progress(len(found), len(specs), "")
         return found
@@ -226,6 +307,8 @@ class KernelTimes:
         until: float | None,
         keep: Callable[[dict[KernelSpec, tuple[Entry, ...]], set[KernelSpec]], None],
         progress: Progress | None = None,
+        *,
+        probe: KernelSpec | None = None,
     ) -> None:
         """Measure kernels, group by group.
 
@@ -236,11 +319,14 @@ class KernelTimes:
             keep: takes the times of each group, and which of them were disturbed; also of one that
                 was interrupted.
             progress: called before each kernel.
+            probe: a kernel that is measured in each group.
         """
         done = 0
         while done < len(specs) and not _is_past(until):
             group = _Group(self, effort, until)
             try:
+                if probe is not None:
+                    group.add(probe)
                 for spec in specs[done:]:
                     if group.is_full or _is_past(until):
                         break
@@ -382,6 +468,10 @@ class _Group:
         waits = Waits(self._times.machine.threads)
         waits.add(waited)
         return waits.is_disturbed
+
+
+def _slowed(costs: tuple[Entry, ...], factor: float) -> tuple[Entry, ...]:
+    return tuple((name, factor * cost) for name, cost in costs)
 
 
 def _has_weights(spec: KernelSpec) -> bool:

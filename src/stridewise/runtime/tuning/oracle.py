@@ -114,10 +114,13 @@ class CalibratedOracle:
                 traits = self._traits[spec] = traits_of(spec, cold=self.times.is_cold(spec))
             groups.setdefault(traits.kind, {})[spec] = traits
         found: dict[KernelSpec, Known] = {}
+        least = self.times.least_ns(specs)
         for kind, group in groups.items():
             rates = self._rated(kind, group)
             for spec in group:
-                found[spec] = (self._cost(spec, rates[spec]),)
+                cost = self._cost(spec, rates[spec])
+                bound = max(cost.cost_ns, least.get(spec, 0.0))
+                found[spec] = (replace(cost, cost_ns=bound),)
                 self.deviations[spec] = rates[spec].deviation
         return found
 

@@ -227,7 +227,7 @@ class KernelTimes:
         found: list[float] = []
 
         def keep(fresh: dict[KernelSpec, tuple[Entry, ...]], disturbed: set[KernelSpec]) -> None:
-            found.extend(0.0 if disturbed else cost for _, cost in fresh[_PROBE][:1])
+            found.extend(0.0 if disturbed else cost for _, cost in fresh.get(_PROBE, ())[:1])
 
         self._run([_PROBE], _DOUBTS, None, keep)
         return max(found, default=0.0)

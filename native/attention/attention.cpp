@@ -8,6 +8,7 @@
 
 #include "isa/choice.hpp"
 #include "support/errors.hpp"
+#include "support/images.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
 
@@ -85,10 +86,6 @@ std::int64_t product(const Dims &extents) {
     return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::int64_t divided(std::int64_t count, std::int64_t parts) {
-    return (count + parts - 1) / parts;
-}
-
 bool is_strided(const MemoryDesc &desc) {
     return !desc.is_any() && desc.offset() == 0 && desc.get().get_inner_nblks() == 0 &&
            (desc.dtype() == "f32" || desc.dtype() == "bf16");
@@ -97,7 +94,7 @@ bool is_strided(const MemoryDesc &desc) {
 // Elements from one row of copied keys or values to the next: an odd number of cache lines, so that
 // rows do not share their places in caches.
 std::int64_t panel_row(std::int64_t words) {
-    return (divided(words, kLine) | 1) * kLine;
+    return (ceil_div(words, kLine) | 1) * kLine;
 }
 
 }  // namespace
@@ -206,7 +203,7 @@ void Attention::choose_kernels(const std::string &isa) {
     kernels_ = &kernels_of(isa_);
     loops_ = is_half_ ? kernels_->of_bfloat16 : kernels_->of_float32;
     const bool has_pairs = is_half_ && kernels_->has_pairs;
-    words_ = has_pairs ? divided(depth_, 2) : depth_;
+    words_ = has_pairs ? ceil_div(depth_, 2) : depth_;
     // Keys and values are copied if the loops take other words, or cannot read them where they lie.
     const Tensor &keys = tensors_[kKeys];
     bool is_even = depth_ % 2 == 0 && keys.row % 2 == 0;
@@ -216,14 +213,14 @@ void Attention::choose_kernels(const std::string &isa) {
 }
 
 void Attention::choose_tasks() {
-    const std::int64_t parts = keys_ <= kMostKeys ? 1 : divided(keys_, kUsualKeys);
-    keys_at_once_ = divided(keys_, parts);
+    const std::int64_t parts = keys_ <= kMostKeys ? 1 : ceil_div(keys_, kUsualKeys);
+    keys_at_once_ = ceil_div(keys_, parts);
     keys_at_once_ += keys_at_once_ % 2;
     // Groups of as many vectors as the registers take; at least two tasks for each thread.
-    const std::int64_t vectors = divided(queries_, lanes_);
-    const std::int64_t wanted = divided(2 * std::int64_t{threads_}, matrices_);
-    groups_ = std::min(vectors, std::max(divided(vectors, kMostQueryVectors), wanted));
-    tasks_ = std::min(groups_, std::max(divided(groups_, kMostGroups), wanted));
+    const std::int64_t vectors = ceil_div(queries_, lanes_);
+    const std::int64_t wanted = ceil_div(2 * std::int64_t{threads_}, matrices_);
+    groups_ = std::min(vectors, std::max(ceil_div(vectors, kMostQueryVectors), wanted));
+    tasks_ = std::min(groups_, std::max(ceil_div(groups_, kMostGroups), wanted));
 }
 
 MemoryDesc Attention::arg_desc(int arg) const {
@@ -245,9 +242,9 @@ std::int64_t Attention::floats_per_thread() const {
     for (const Term &term : terms_) rows += term.places.empty() ? 1 : 0;
     const std::int64_t copied =
         (copies_keys_ ? panel_row(words_) : 0) + (copies_values_ ? panel_row(width_) : 0);
-    const std::int64_t floats = divided(groups_, tasks_) * floats_per_group() +
+    const std::int64_t floats = ceil_div(groups_, tasks_) * floats_per_group() +
                                 keys_at_once_ * (rows * lanes_ * kMostQueryVectors + copied);
-    return divided(floats, kLine) * kLine;
+    return ceil_div(floats, kLine) * kLine;
 }
 
 std::size_t Attention::scratchpad_nbytes() const {
@@ -287,7 +284,7 @@ struct Attention::Group {
 
 void Attention::fill(const Task &task, std::int64_t number, Scratch &scratch, float *const *tables,
                      Group &group) const {
-    const std::int64_t vectors = divided(queries_, lanes_);
+    const std::int64_t vectors = ceil_div(queries_, lanes_);
     const std::int64_t first = vectors * number / groups_, end = vectors * (number + 1) / groups_;
     const std::int64_t query = first * lanes_, lanes = (end - first) * lanes_;
     const Tensor &queries = tensors_[kQueries], &result = tensors_[kResult];

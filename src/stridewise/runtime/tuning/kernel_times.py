@@ -212,7 +212,8 @@ class KernelTimes:
             progress: called before each kernel, and at the end.
             until: time of ``time.monotonic`` at which to stop; the rest has no costs then.
             predicts: whether predictions replace provisional costs, which are left out then. Then
-                few kernels are measured while a user waits, in a short time for each.
+                few kernels are measured while a user waits, in a short time for each, and their
+                costs are those at the pace of the calibration.
         """
         with nullcontext() if self._memory is None else self._memory.paused():
             return self._measured(specs, progress, until, predicts=predicts)
@@ -323,12 +324,12 @@ class KernelTimes:
         """
         done = 0
         while done < len(specs) and not _is_past(until):
-            group = _Group(self, effort, until)
+            group, first = _Group(self, effort, until), done
             try:
                 if probe is not None:
                     group.add(probe)
                 for spec in specs[done:]:
-                    if group.is_full or _is_past(until):
+                    if (done > first and group.is_full) or _is_past(until):
                         break
                     if progress is not None:
                         progress(done, len(specs), spec.kind)

@@ -230,6 +230,7 @@ Measured Measurement::run(const Runs &runs) const {
     Measured best{{}, std::numeric_limits<double>::infinity()};
     const Waits waits;
     with_threads(threads_, [&] {
+        const std::int64_t waited_before = waits.total_ns();
         const auto warming = Clock::now();
         for (const Operands &operands : copies_) execute_(operands);
         const std::int64_t first = elapsed(warming, Clock::now());
@@ -238,7 +239,7 @@ Measured Measurement::run(const Runs &runs) const {
         for (int attempt = 0; attempt < (is_long ? 1 : kAttempts); ++attempt) {
             std::vector<std::int64_t> samples;
             if (is_long) samples.push_back(first);
-            const std::int64_t waited = waits.total_ns();
+            const std::int64_t waited = is_long ? waited_before : waits.total_ns();
             const auto begin = is_long ? warming : Clock::now();
             std::int64_t spent = is_long ? first : 0;
             for (int i = static_cast<int>(samples.size()); i < runs.most; ++i) {

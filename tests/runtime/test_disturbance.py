@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import log
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -54,11 +55,18 @@ def test_work_of_another_process_on_the_same_processor_is_seen():
             relu = load_core().eltwise("relu", desc, desc, threads=1).create()
             measurement = load_core().Measurement(relu)
             _, waited = measurement.run(min_runs=1, max_runs=10**6, budget_ns=300_000_000)
+            desc = load_core().MemoryDesc((32, 64, 112, 112), "f32", "abcd")
+            relu = load_core().eltwise("relu", desc, desc, threads=1).create()
+            long = [
+                load_core().Measurement(relu).run(min_runs=1, max_runs=1, budget_ns=0)[1]
+                for _ in range(3)
+            ]
             other.kill()
     finally:
         os.sched_setaffinity(0, before)
     assert seen
     assert waited > 0.05
+    assert max(long) > 0.05, "of a long kernel, the first run is the only one"
 
 
 def test_a_thread_that_sleeps_is_not_disturbed():
@@ -164,7 +172,7 @@ def test_a_calibration_keeps_the_pace_of_the_machine(tmp_path: Path):
     assert own._slowness(()) == own._slowness(None) == 1
 
 
-@pytest.mark.parametrize(("now", "cost"), [(200.0, 500.0), (110.0, 1000.0), (25.0, 4000.0)])
+@pytest.mark.parametrize(("now", "cost"), [(200.0, 500.0), (110.0, 1000.0), (50.0, 2000.0)])
 def test_costs_beside_predictions_are_those_at_the_pace_of_the_calibration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: float, cost: float
 ):
@@ -179,6 +187,23 @@ def test_costs_beside_predictions_are_those_at_the_pace_of_the_calibration(
     (kept,) = times(tmp_path).known([spec])[spec]
     assert kept.cost_ns == cost
     assert own.known([kernel_times._PROBE]) == {}
+
+
+@pytest.mark.parametrize("now", [300.0, 6000.0, 30.0])
+def test_nothing_is_kept_of_kernels_beside_a_probe_that_had_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: float
+):
+    own, spec = times(tmp_path), kernels_of(next(layers()), times(tmp_path), TARGET)[0]
+    own.record_pace([100.0])
+    entries = {spec: (("jit", 1000.0),), kernel_times._PROBE: (("jit", now),)}
+    group = kernel_times._Group
+    monkeypatch.setattr(group, "entries", property(lambda _: dict(entries)))
+    monkeypatch.setattr(group, "disturbed", property(lambda _: set()))
+    assert own.measure([spec], predicts=True) == {}
+    assert times(tmp_path).known([spec]) == {}
+    (kept,) = own.samples(spec.kind).rows(spec.kind)
+    assert kept.is_disturbed
+    assert kept.ratio == pytest.approx(log(1000.0 / own.estimate(spec)))
 
 
 def test_no_prediction_of_a_product_is_faster_than_the_machine(tmp_path: Path):

@@ -80,6 +80,8 @@ _PACE = "pace"
 """The record of the time of the probe in a calibration."""
 _USUAL = 1.2
 """Paces that differ by no more than this factor count as equal."""
+_SLOWEST = 2.5
+"""Paces that differ by more than this factor are not those of a phase: other work ran."""
 _FASTER = 1.05
 """How much faster than the probe any product may be."""
 _PRODUCTS = frozenset({"conv1x1", "convolution", "inner_product", "matmul"})
@@ -257,17 +259,19 @@ class KernelTimes:
             found[spec] = spec.flops / rate
         return found
 
-    def _slowness(self, probed: tuple[Entry, ...] | None) -> float:
+    def _slowness(self, probed: tuple[Entry, ...] | None) -> float | None:
         """Return how many times as long as in the calibration kernels take now.
 
         Virtual machines have phases in which all takes up to twice as long. Beside predictions, a
-        cost from such a phase would look like that of a slow kernel.
+        cost from such a phase would look like that of a slow kernel. If the threads of the probe
+        had to wait for a processor, its time tells nothing of other kernels: None.
         """
         then = self._recorded_pace()
         now = min((cost for _, cost in probed or ()), default=0.0)
         if then <= 0 or now <= 0 or max(now / then, then / now) <= _USUAL:
             return 1.0
-        return now / then
+        slowness = now / then
+        return slowness if max(slowness, 1 / slowness) <= _SLOWEST else None
 
     def _measured(
         self,
@@ -283,8 +287,10 @@ class KernelTimes:
             if predicts:
                 probed = fresh.pop(_PROBE, None)
                 slowness = self._slowness(None if _PROBE in disturbed else probed)
-                disturbed = disturbed - {_PROBE}
-                fresh = {spec: _slowed(costs, 1 / slowness) for spec, costs in fresh.items()}
+                disturbed = disturbed - {_PROBE} if slowness is not None else set(fresh)
+                fresh = {
+                    spec: _slowed(costs, 1 / (slowness or 1.0)) for spec, costs in fresh.items()
+                }
             self._store_samples(fresh, disturbed)
             provisional = {spec: fresh.pop(spec) for spec in disturbed}
             self.cache.store(self._by_key(fresh))

@@ -177,6 +177,13 @@ def _fold_pad() -> Graph:
     return b.build([b.op("avg_pool", [b.op("pad", [y], around)], {"kernel": (3, 3)})])
 
 
+def _clip_windows() -> Graph:
+    b, x = net(1, 1, 4, 4)
+    whole = {"kernel": (9, 9), "strides": (9, 9), "pads": (0, 0, 5, 5)}
+    y = b.op("avg_pool", [x], {**whole, "count_include_pad": 1})
+    return b.build([y, b.op("max_pool", [x], whole)])
+
+
 def _merge_branches() -> Graph:
     b, x = net(1, 2, 2, 2)
     row = b.const(*range(6), shape=(2, 1, 1, 3))
@@ -360,6 +367,7 @@ GOLDEN = {
     "skip_integers": _skip_integers,
     "compute_on_reals": _compute_on_reals,
     "split_resize": _split_resize,
+    "clip_windows": _clip_windows,
     "recognize_shuffle": _recognize_shuffle,
     "recognize_norms": _recognize_norms,
     "part_axes": _part_axes,

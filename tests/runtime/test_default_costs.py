@@ -239,3 +239,29 @@ def test_norms_of_pixels_pay_for_lanes_without_channels(channels: int):
         efficient(16, "acb") * channels / (16 * vectors)
     )
     assert efficient(channels, "abc") == efficient(16, "abc")
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "narrow_groups", "volume_depthwise", "resampling"])
+@pytest.mark.parametrize("tag", ["acdb", "aBcd16b"])
+def test_vectors_of_channels_take_as_long_if_they_are_not_full(kind: str, tag: str):
+    def share(channels: int) -> float:
+        dst = MemorySpec((1, channels, 9, 9), tag)
+        return efficiency(KernelSpec(kind, (("dst", dst),), (("lanes", 16),)))
+
+    for channels in (1, 3, 15, 17, 24, 33):
+        full = -(-channels // 16) * 16
+        assert share(channels) == pytest.approx(share(full) * channels / full)
+
+
+@pytest.mark.parametrize(("axis", "inner"), [(0, 6 * 5 * 7), (1, 1), (2, 7 * 6), (3, 6)])
+def test_concatenations_pay_for_each_row_that_they_copy(axis: int, inner: int):
+    def share(pieces: int) -> float:
+        dims = [3, 6, 5, 7]
+        piece = MemorySpec(tuple(dims), "acdb")
+        dims[axis] *= pieces
+        sources = ((f"src{i}", piece) for i in range(pieces))
+        memories = (*sources, ("dst", MemorySpec(tuple(dims), "acdb")))
+        return efficiency(KernelSpec("concat", memories, (("axis", axis),)))
+
+    row = 4 * inner * (3, 6, 5, 7)[axis]
+    assert share(2) == share(5) == pytest.approx(0.4 * row / (row + 64))

@@ -16,6 +16,7 @@ from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes.ability import Ability
+from stridewise.passes.clip_windows import clip_windows
 from stridewise.passes.compute_on_reals import compute_on_reals
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
@@ -110,6 +111,11 @@ _IMPORTED = (
 """The first passes on constants: they drop what only the file needs."""
 
 _RECOGNIZED = (
+    Pass(
+        "clip_windows",
+        "shortens windows of poolings to the elements that lie inside of the image",
+        clip_windows,
+    ),
     Pass(
         "recognize_shuffle",
         "turns Reshape, Transpose, Reshape into `channel_shuffle`",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from math import prod
 
 from stridewise.formats import Format, algebra
 from stridewise.graph import Refusal
@@ -20,7 +21,7 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
-from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory
+from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
 from stridewise.targets.walks import copy_call, region
 
 __all__ = ["FAMILY"]
@@ -150,6 +151,22 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     return storage == "blocked" and any(piece.dims[1] % block_of(dst) for piece in pieces)
 
 
+def _share(spec: KernelSpec) -> float:
+    """Return which part of the time moves bytes; each row of a piece is copied by itself."""
+    dst, axis = spec.memory("dst"), dict(spec.params)["axis"]
+    assert dst is not None  # every concatenation has a result and an axis
+    assert isinstance(axis, int)
+    inner = dst.dims[axis + 1 :]
+    if storage_of(dst) == "channels-last" and axis > 0:
+        inner = () if axis == 1 else (*inner, dst.dims[1])
+    pieces = len(spec.memories) - 1
+    row = dst.nbytes / prod(dst.dims) * prod(inner) * dst.dims[axis] / pieces
+    return row / (row + _ROW)
+
+
+_ROW = 64.0
+"""Bytes in a cache that are copied in the time in which the copy of a row begins (Zen 4)."""
+
 FAMILY = Family(
-    {"concat": Offer(_kernels)}, {"concat": KernelKind({"channels-last": 0.40}, _is_naive)}
+    {"concat": Offer(_kernels)}, {"concat": KernelKind({"channels-last": 0.40}, _is_naive, _share)}
 )

@@ -35,7 +35,7 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind
-from stridewise.targets.onednn.memory import block_lanes, memory_of
+from stridewise.targets.onednn.memory import block_lanes, filled, memory_of
 from stridewise.targets.onednn.post_ops import fused, unknown_post_op
 from stridewise.targets.onednn.winograd import Geometry
 
@@ -389,6 +389,12 @@ _EXPANDS, _FILTERS, _BETWEEN_NS = 0.95, 0.4, 0.17
 what an element between them takes, for post-ops, storing and loading."""
 
 
+def _filled(spec: KernelSpec) -> float:
+    """Return the part of vectors that channels fill."""
+    dst = spec.memory("dst")
+    return 1.0 if dst is None else filled(dst.dims[1], cast("int", dict(spec.params)["lanes"]))
+
+
 def _share(spec: KernelSpec) -> float:
     """Return which part of the rate for products both convolutions reach together.
 
@@ -408,10 +414,10 @@ def _share(spec: KernelSpec) -> float:
 
 FAMILY = Family(
     kinds={
-        ALONE: KernelKind(),
+        ALONE: KernelKind(share=_filled),
         KIND: KernelKind({"channels-last": 1.0, "blocked": 1.0}, share=_share),
-        GROUPS: KernelKind(),
-        VOLUMES: KernelKind(),
+        GROUPS: KernelKind(share=_filled),
+        VOLUMES: KernelKind(share=_filled),
         WEIGHTS: KernelKind({"plain": 0.40}),
     }
 )

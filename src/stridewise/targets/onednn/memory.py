@@ -45,6 +45,11 @@ def block_of(memory: MemorySpec | None) -> int:
     return int(digits) if digits else 1
 
 
+def filled(channels: int, lanes: int = 16) -> float:
+    """Return the part of vectors of channels that is filled."""
+    return channels / (-(-channels // lanes) * lanes)
+
+
 def has_wide_blocks(memory: MemorySpec | None) -> bool:
     """Return whether a tag has blocks of 16 channels, as those with AVX-512 are."""
     return block_of(memory) >= _WIDE_BLOCK

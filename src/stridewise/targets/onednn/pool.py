@@ -21,7 +21,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.conv_pool import options_with_convolution
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
-from stridewise.targets.onednn.memory import memory_of, plain_memory, storage_of
+from stridewise.targets.onednn.memory import filled, memory_of, plain_memory, storage_of
 from stridewise.targets.onednn.post_ops import fused, takes_snap
 
 __all__ = ["FAMILY", "pooling_spec"]
@@ -142,10 +142,9 @@ def _share(spec: KernelSpec) -> float:
     if dst is None:
         return 1.0
     items, channels = dst.dims[:2]
-    vectors = -(-channels // _LANES)
-    share = channels / (_LANES * vectors)
+    share = filled(channels)
     is_plain = channels == 1 or storage_of(dst) == "plain"
-    return share / _ALONE if is_plain and items * vectors == 1 else share
+    return share / _ALONE if is_plain and items == 1 and channels <= _LANES else share
 
 
 _ALONE = 8.0

@@ -25,7 +25,13 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
-from stridewise.targets.onednn.memory import elementwise_formats, memory_of, plain_memory
+from stridewise.targets.onednn.memory import (
+    elementwise_formats,
+    filled,
+    memory_of,
+    plain_memory,
+    storage_of,
+)
 from stridewise.targets.onednn.post_ops import fused, takes_snap
 from stridewise.targets.walks import Walk, walks
 
@@ -165,10 +171,20 @@ def _kernels_interpolate(context: KernelContext) -> Iterable[KernelOption | Refu
         yield KernelOption("matmul", (source.fmt, None), (result.fmt,), (call,))
 
 
+def _share(spec: KernelSpec) -> float:
+    """Return the part of vectors of channels that is filled."""
+    dst = spec.memory("dst")
+    return 1.0 if dst is None or storage_of(dst) == "plain" else filled(dst.dims[1])
+
+
 FAMILY = Family(
     {
         "resize": Offer(_kernels_resize, post_ops=takes_snap),
         "interpolate": Offer(_kernels_interpolate),
     },
-    {"resampling": KernelKind({"plain": 0.25, "channels-last": 0.50, "blocked": 0.50})},
+    {
+        "resampling": KernelKind(
+            {"plain": 0.25, "channels-last": 0.50, "blocked": 0.50}, share=_share
+        )
+    },
 )

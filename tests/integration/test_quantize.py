@@ -218,6 +218,31 @@ def test_transposed_convolutions(groups: int) -> None:
     assert 0 < relative([a for a, _ in pairs], [b for _, b in pairs]) < 2e-2
 
 
+def test_networks_of_images_and_tokens() -> None:
+    """Passes may turn a convolution of tokens into channels-last, but not the first one."""
+    random, b = np.random.default_rng(5), sw.GraphBuilder("hybrid")
+
+    def w(*shape: int) -> str:
+        return b.constant(random.standard_normal(shape).astype(F32) * F32(0.2), "w")
+
+    def turned(x: str) -> str:
+        return b.op("transpose", [x], {"perm": (0, 2, 1)})
+
+    around = {"pads": (1, 1, 1, 1)}
+    y = b.op("conv", [b.input("x", (1, 3, 8, 8)), w(8, 3, 3, 3)], around)
+    tokens = b.op("matmul", [turned(b.op("reshape", [y], {"shape": (1, 8, 64)})), w(8, 16)])
+    y = b.op("reshape", [turned(tokens)], {"shape": (1, 16, 8, 8)})
+    y = b.op("relu", [b.op("conv", [y, w(16, 1, 3, 3)], {**around, "groups": 16})])
+    tokens = turned(b.op("reshape", [y], {"shape": (1, 16, 64)}))
+    graph = b.build([b.op("matmul", [tokens, w(16, 4)])])
+    samples = images(8, 4)
+    found = sw.quantize(graph, samples)
+    assert len(found.rows) == 4
+    model, exact = (sw.compile(item, tune="model") for item in (found.graph, graph))
+    pairs = [[np.asarray(item(x)) for item in (model, exact)] for x in samples]
+    assert 0 < relative([a for a, _ in pairs], [b for _, b in pairs]) < 3e-2
+
+
 def test_the_file_has_integers_for_all_layers(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.int8.onnx"
     found = sw.quantize(small, images(10, 2), path)

@@ -276,3 +276,29 @@ def test_masks_of_activations_are_fused_into_batch_norms():
     assert sorted(masked) == [False, False, True, True]
     after = [[p.op for p in n.post_ops] for n in nodes if n.op == "batch_norm"]
     assert sorted(after) == [[], [], ["clip"], ["relu"]]
+
+
+class Tokens(nn.Module):
+    """A frozen norm whose result becomes tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(6).eval()
+
+    def forward(self, x):
+        return self.norm(x).flatten(2).transpose(1, 2)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_frozen_norms_take_transposed_gradients(layout):
+    # Eager PyTorch 2.13 reads such a gradient in the wrong order, so the formula is the reference.
+    x = torch.randn(SHAPE).to(memory_format=LAYOUTS[layout]).requires_grad_()
+    module, dy = Tokens(), torch.randn(2, 63, 6)
+    torch.nn.init.uniform_(module.norm.weight)
+    torch.compile(module, backend="stridewise")(x).backward(dy)
+    images = dy.transpose(1, 2).reshape(SHAPE)
+    scale = module.norm.weight.detach() / (1 + module.norm.eps) ** 0.5
+    assert relative(x.grad, images * scale.view(1, 6, 1, 1)) < 1e-6
+    assert relative(module.norm.bias.grad, images.sum((0, 2, 3))) < 1e-6
+    expected = (images * x.detach()).sum((0, 2, 3)) / (1 + module.norm.eps) ** 0.5
+    assert relative(module.norm.weight.grad, expected) < 1e-6

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stridewise.api.models import ModelSource, load, save
-from stridewise.errors import InputError, ModelError
+from stridewise.errors import FormatError, InputError, ModelError
 from stridewise.graph import Graph, Shapes
+from stridewise.ops.registry import check_data_format
 from stridewise.passes import passes_for, simplify
 from stridewise.quantization.budget import contributions, within_budget
 from stridewise.quantization.equalize import equalized
@@ -34,6 +35,9 @@ _MEASURED = 8
 """Samples on which errors are measured."""
 _FUSIONS = ("fuse_attention", "fuse_pointwise", "fuse_post_ops", "split_resize")
 """Passes whose results ONNX has no operators for, or that write an operator as several."""
+_TURNS = ("part_axes", "sink_transposes")
+"""Passes that turn convolutions into the other data format. Models of exporters with channels-last
+need them to fold batch norms; where only some convolutions are turned, a graph has two formats."""
 
 
 def quantize(  # noqa: PLR0913 (one parameter an option)
@@ -140,7 +144,12 @@ def _float_graph(graph: Graph) -> Graph:
         where = f"graph {graph.name!r}"
         raise ModelError.at(where, expected="a graph of operators alone", found=found)
     passes = [item for item in passes_for(ABILITY) if item.name not in _FUSIONS]
-    return simplify(graph, passes).graph
+    found = simplify(graph, passes).graph
+    try:
+        check_data_format(found)
+    except FormatError:
+        found = simplify(graph, [item for item in passes if item.name not in _TURNS]).graph
+    return found
 
 
 @dataclass(slots=True)

@@ -293,8 +293,6 @@ void bind_elementwise(nb::module_ &m) {
           "threads"_a = 0, ReleaseGil());
     m.def("layer_norm", &layer_norm, "src"_a, "dst"_a, "epsilon"_a, "scale"_a, "shift"_a,
           nb::kw_only(), "threads"_a = 0, ReleaseGil());
-    m.def("prelu", &prelu, "src"_a, "weights"_a, "dst"_a, nb::kw_only(), "threads"_a = 0,
-          ReleaseGil());
     m.def("lrn", &lrn, "src"_a, "dst"_a, "alg"_a, "local_size"_a, "alpha"_a, "beta"_a, "k"_a,
           nb::kw_only(), "threads"_a = 0, ReleaseGil());
     m.def("softmax", &softmax, "src"_a, "dst"_a, "axis"_a, "log"_a, nb::kw_only(), "threads"_a = 0,

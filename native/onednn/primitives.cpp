@@ -444,15 +444,6 @@ PrimitiveDesc layer_norm(const MemoryDesc &src, const MemoryDesc &dst, float eps
     return PrimitiveDesc(std::move(desc), std::move(args), resolved);
 }
 
-PrimitiveDesc prelu(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
-                    int threads) {
-    const int resolved = resolve_threads(threads);
-    const ThreadScope scope(resolved);
-    dnnl::prelu_forward::primitive_desc desc(cpu_engine(), prop_kind::forward_inference, src.get(),
-                                             weights.get(), dst.get(), make_attr({}));
-    return PrimitiveDesc(std::move(desc), {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}, resolved);
-}
-
 PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::string &algorithm,
                   std::int64_t local_size, float alpha, float beta, float k, int threads) {
     const int resolved = resolve_threads(threads);

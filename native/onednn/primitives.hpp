@@ -151,8 +151,6 @@ PrimitiveDesc batch_norm(const MemoryDesc &src, const MemoryDesc &dst, float eps
 // Normalizes with the statistics over the last axis.
 PrimitiveDesc layer_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool scale,
                          bool shift, int threads);
-PrimitiveDesc prelu(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
-                    int threads);
 PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::string &algorithm,
                   std::int64_t local_size, float alpha, float beta, float k, int threads);
 PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bool log,

@@ -170,14 +170,6 @@ class TestOtherPrimitives:
         assert sorted(pd.args) == sorted([*arrays, core.ARG_DST])
         np.testing.assert_allclose(execute(pd, arrays, x.shape), want, rtol=1e-4, atol=1e-5)
 
-    @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
-    def test_prelu(self, tag: str):
-        tag = block_tag() if tag == "blocked" else tag
-        x, slope = random(2, 20, 4, 4), random(1, 20, 1, 1, seed=1)
-        pd = core.prelu(desc(x.shape, tag), desc(slope.shape, tag), desc(x.shape, tag))
-        got = execute(pd, {core.ARG_SRC: x, core.ARG_WEIGHTS: slope}, x.shape)
-        np.testing.assert_allclose(got, np.where(x < 0, slope * x, x), rtol=1e-6)
-
     def test_lrn_across(self):
         x = random(1, 20, 3, 3)
         squares = np.pad(np.square(x), ((0, 0), (2, 2), (0, 0), (0, 0)))

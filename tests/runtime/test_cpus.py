@@ -10,7 +10,13 @@ import pytest
 import stridewise as sw
 from stridewise.errors import InputError
 from stridewise.runtime.machine import cpus
-from stridewise.runtime.machine.cpus import CpuLimit, CpuLimits, cpu_limits
+from stridewise.runtime.machine.cpus import (
+    CpuLimit,
+    CpuLimits,
+    available_cpus,
+    cpu_limits,
+    usable_cpus,
+)
 from stridewise.runtime.machine.machine import this_machine
 
 CPUS = 64
@@ -163,3 +169,14 @@ def test_the_default_of_a_process_follows_its_environment() -> None:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "1\n"
+
+
+def test_the_default_of_openmp_does_not_say_what_can_run_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    count = available_cpus()
+    assert usable_cpus() == count
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert (available_cpus(), usable_cpus()) == (1, count)
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    assert usable_cpus() == 1

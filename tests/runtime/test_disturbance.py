@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.machine.cpus import available_cpus
+from stridewise.runtime.machine.cpus import usable_cpus
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.tuning import calibrate, kernel_times
 from stridewise.runtime.tuning.calibrate import Calibration, _Queue, kernels_of
@@ -88,7 +88,7 @@ def test_runs_are_disturbed_if_any_waited(shares: list[float]):
 
 
 def test_waits_of_more_threads_than_processors_tell_nothing():
-    waits = Waits(available_cpus() + 1)
+    waits = Waits(usable_cpus() + 1)
     waits.add(1.0)
     assert not waits.is_disturbed
 

@@ -13,6 +13,7 @@ from stridewise.errors import (  # noqa: E402
     InputError,
     StridewiseError,
 )
+from stridewise.runtime.machine.cpus import usable_cpus  # noqa: E402
 from stridewise.torch.options import Options  # noqa: E402
 
 from .compiled_modules import Net, close, compiled, image, same  # noqa: E402
@@ -48,6 +49,17 @@ def test_several_threads():
     assert len(found) == 20
     for item in found:
         close(item, wanted)
+
+
+def test_the_number_of_threads_is_that_of_pytorch(monkeypatch):
+    before = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # too late for PyTorch, which is loaded
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            assert Options().compiling(False).threads == min(threads, usable_cpus())
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_options():

@@ -11,7 +11,7 @@ from stridewise.errors import InputError
 from stridewise.frontends.torch.library import torch
 from stridewise.options import Options as CompilerOptions
 from stridewise.options import Tune
-from stridewise.runtime.machine.cpus import available_cpus
+from stridewise.runtime.machine.cpus import usable_cpus
 from stridewise.targets.target import PrecisionChoice
 
 __all__ = ["FallbackWarning", "Options"]
@@ -97,7 +97,7 @@ class Options:
         Args:
             in_bfloat16: whether PyTorch computes the graph in bfloat16.
         """
-        threads = self.threads or min(torch.get_num_threads(), available_cpus())
+        threads = self.threads or min(torch.get_num_threads(), usable_cpus())
         return CompilerOptions(
             threads=threads,
             accuracy=self.accuracy,

@@ -124,9 +124,6 @@ FACTORIES: dict[str, Factory] = {
     "lrn": _lrn,
     "matmul": _matmul,
     "pooling": _pooling,
-    "prelu": lambda s: s.core.prelu(
-        s.memory("src"), s.memory("weights"), s.memory("dst"), threads=s.threads
-    ),
     "reorder": lambda s: s.core.reorder(s.memory("src"), s.memory("dst"), threads=s.threads),
     "resampling": lambda s: s.core.resampling(
         s.text("algorithm"), s.memory("src"), s.memory("dst"), s.post_ops(), threads=s.threads

@@ -10,7 +10,14 @@ from pathlib import Path, PurePosixPath
 
 from stridewise.classes import dataclass
 
-__all__ = ["CpuLimit", "CpuLimits", "available_cpus", "cpu_limits", "openmp_limit"]
+__all__ = [
+    "CpuLimit",
+    "CpuLimits",
+    "available_cpus",
+    "cpu_limits",
+    "openmp_limit",
+    "usable_cpus",
+]
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
@@ -57,6 +64,11 @@ class CpuLimits:
 def available_cpus() -> int:
     """Return the default number of threads."""
     return cpu_limits().decisive.threads
+
+
+def usable_cpus() -> int:
+    """Return how many threads can run at once, whatever ``OMP_NUM_THREADS`` has as the default."""
+    return min(limit.threads for limit in cpu_limits().found if limit.source != "OMP_NUM_THREADS")
 
 
 def cpu_limits(

@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from stridewise.runtime.machine.cpus import available_cpus
+from stridewise.runtime.machine.cpus import usable_cpus
 
 __all__ = ["Stopwatch", "Waits"]
 
@@ -35,7 +35,7 @@ class Waits:
             threads: number of threads that work. If there are fewer processors, threads wait for
                 each other, and nothing tells how long for other work.
         """
-        self._can_tell = threads <= available_cpus()
+        self._can_tell = threads <= usable_cpus()
         self._most = 0.0
 
     def add(self, waited: float) -> None:

@@ -45,7 +45,8 @@ Bound = tuple[MemorySpec, Arg, Format | None]
 """An operand as a kernel reads it: its memory, where it comes from, the format it must have."""
 
 _SINGLE = OWN | {
-    *("ceil", "cos", "erf", "floor", "pow", "shrink", "sign", "sin", "thresholded_relu", "where"),
+    *("ceil", "cos", "erf", "floor", "pow", "prelu", "shrink", "sign", "sin", "thresholded_relu"),
+    "where",
 }
 """Operators that are computed here where they stand alone."""
 

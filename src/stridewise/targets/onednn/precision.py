@@ -50,7 +50,7 @@ PRIMITIVES = frozenset(
     {"batch_norm_gradient", "batch_norm_training", "conv_weight_gradient", "fitted_convolution"}
     | {"fitted_deconvolution", "pooling_gradient", "pooling_places"}
     | {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
-    | {"layer_norm", "lrn", "matmul", "pooling", "prelu", "reorder", "resampling", "scale_shift"}
+    | {"layer_norm", "lrn", "matmul", "pooling", "reorder", "resampling", "scale_shift"}
     | {"shuffle", "softmax"}
 )
 """Kinds of kernels that the library has for bfloat16 tensors."""
@@ -99,7 +99,6 @@ _WIDE_KINDS = frozenset({"conv_weight_gradient", "depthwise_weight_gradient"})
 _WIDE_CONSTANTS = {
     "attention": frozenset(f"src{index}" for index in range(8)),
     "binary": frozenset({"src1"}),
-    "prelu": frozenset({"weights"}),
 }
 """By kind, roles that are float32 where they are constants: they are small, and nothing is lost."""
 

@@ -241,6 +241,31 @@ def test_norms_of_pixels_pay_for_lanes_without_channels(channels: int):
     assert efficient(channels, "abc") == efficient(16, "abc")
 
 
+@pytest.mark.skipif(this_machine(1).isa in ("SSE41", "AVX"), reason="all of them are naive")
+def test_weight_gradients_of_volumes_are_naive_where_that_is_assumed():
+    tag, wrong = f"aBcde{BLOCKED[4:]}", list[str]()
+    numbers = product((1, 2, 3, 4, 8), (2, 4), (1, 2, 3, 5), (1, 2), (0, 1, 2), (0, 1, 2), (1, 2))
+    for slices, side, taps, stride, begin, end, gap in numbers:
+        reach, extents = gap * (taps - 1) + 1, (slices, side, side)
+        left = [extent + begin + end - reach for extent in extents]
+        if max(begin, end) > taps // 2 or min(left) < 0 or (taps == 1 and gap > 1):
+            continue
+        memories = (
+            ("src", MemorySpec((1, 32, *extents), tag)),
+            ("diff_dst", MemorySpec((1, 16, *(n // stride + 1 for n in left)), tag)),
+            ("dst", MemorySpec((16, 32, taps, taps, taps), "abcde")),
+        )
+        names = {"begins": begin, "dilations": gap, "ends": end, "strides": stride}
+        params = tuple((name, (number,) * 3) for name, number in names.items())
+        spec = KernelSpec("conv_weight_gradient", memories, params, flops=1.0)
+        found = implementations(spec, 1)[0]
+        # Without AVX-512, padding that strides pass over counts as padding, too.
+        is_unused = BLOCKED == "aBcd8b" and begin == 0 < end and stride > 1
+        if is_reference(found) != is_naive(spec) and (is_reference(found) or not is_unused):
+            wrong.append(f"{spec}: {found}")
+    assert not wrong
+
+
 @pytest.mark.parametrize("kind", ["depthwise", "narrow_groups", "volume_depthwise", "resampling"])
 @pytest.mark.parametrize("tag", ["acdb", "aBcd16b"])
 def test_vectors_of_channels_take_as_long_if_they_are_not_full(kind: str, tag: str):

@@ -239,6 +239,26 @@ _LONGEST_ROW = 14
 without AVX-512."""
 
 
+_VOLUME = 3
+"""Axes of the window of a volume."""
+
+
+def _is_naive_volume(spec: KernelSpec, reach: list[int], *, is_wide: bool) -> bool:
+    """Return whether the library has naive loops only for a volume in blocks.
+
+    So it is where windows have gaps, and without AVX-512 where they meet padding. With AVX-512,
+    those volumes are others that have padding before the first slice, and no more slices than the
+    window without that padding.
+    """
+    src, params = spec.memory("src"), cast("dict[str, tuple[int, ...]]", dict(spec.params))
+    if src is None or max(params["dilations"]) > 1:
+        return True
+    begins = params["begins"]
+    if is_wide:
+        return begins[0] > 0 and src.dims[2] <= reach[0] - begins[0]
+    return max(*begins, *params["ends"]) > 0
+
+
 def _has_no_kernel(spec: KernelSpec, windows: tuple[int, ...], *, is_wide: bool) -> bool:
     """Return whether the library has naive loops only for windows of weight gradients in blocks.
 
@@ -252,7 +272,8 @@ def _has_no_kernel(spec: KernelSpec, windows: tuple[int, ...], *, is_wide: bool)
     most = [*(extent // 2 if is_wide else extent - 1 for extent in reach[:-1]), reach[-1] - 1]
     padding = list(map(max, params["begins"], params["ends"]))
     return (
-        windows[-1] > _LONGEST_ROW - (not is_wide)
+        (len(windows) == _VOLUME and _is_naive_volume(spec, reach, is_wide=is_wide))
+        or windows[-1] > _LONGEST_ROW - (not is_wide)
         or any(
             gap > 1 and (step > 1 or not is_wide) for step, gap in zip(steps, apart, strict=True)
         )

@@ -289,4 +289,4 @@ def test_concatenations_pay_for_each_row_that_they_copy(axis: int, inner: int):
         return efficiency(KernelSpec("concat", memories, (("axis", axis),)))
 
     row = 4 * inner * (3, 6, 5, 7)[axis]
-    assert share(2) == share(5) == pytest.approx(0.4 * row / (row + 64))
+    assert share(2) == share(5) == pytest.approx(0.4 * row / (row + 16))

@@ -172,16 +172,24 @@ def test_a_calibration_keeps_the_pace_of_the_machine(tmp_path: Path):
     assert own._slowness(()) == own._slowness(None) == 1
 
 
-@pytest.mark.parametrize(("now", "cost"), [(200.0, 500.0), (110.0, 1000.0), (50.0, 2000.0)])
-def test_costs_beside_predictions_are_those_at_the_pace_of_the_calibration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: float, cost: float
-):
-    own, spec = times(tmp_path), kernels_of(next(layers()), times(tmp_path), TARGET)[0]
+def beside_probe(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, now: float
+) -> tuple[KernelTimes, KernelSpec]:
+    """Return a kernel whose times are 1000 ns, beside a probe that takes ``now`` and took 100."""
+    own, spec = times(folder), kernels_of(next(layers()), times(folder), TARGET)[0]
     own.record_pace([100.0])
     entries = {spec: (("jit", 1000.0),), kernel_times._PROBE: (("jit", now),)}
     group = kernel_times._Group
     monkeypatch.setattr(group, "entries", property(lambda _: dict(entries)))
     monkeypatch.setattr(group, "disturbed", property(lambda _: set()))
+    return own, spec
+
+
+@pytest.mark.parametrize(("now", "cost"), [(200.0, 500.0), (110.0, 1000.0), (50.0, 2000.0)])
+def test_costs_beside_predictions_are_those_at_the_pace_of_the_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: float, cost: float
+):
+    own, spec = beside_probe(tmp_path, monkeypatch, now)
     (found,) = own.measure([spec], predicts=True)[spec]
     assert found.cost_ns == cost
     (kept,) = times(tmp_path).known([spec])[spec]
@@ -193,12 +201,7 @@ def test_costs_beside_predictions_are_those_at_the_pace_of_the_calibration(
 def test_nothing_is_kept_of_kernels_beside_a_probe_that_had_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: float
 ):
-    own, spec = times(tmp_path), kernels_of(next(layers()), times(tmp_path), TARGET)[0]
-    own.record_pace([100.0])
-    entries = {spec: (("jit", 1000.0),), kernel_times._PROBE: (("jit", now),)}
-    group = kernel_times._Group
-    monkeypatch.setattr(group, "entries", property(lambda _: dict(entries)))
-    monkeypatch.setattr(group, "disturbed", property(lambda _: set()))
+    own, spec = beside_probe(tmp_path, monkeypatch, now)
     assert own.measure([spec], predicts=True) == {}
     assert times(tmp_path).known([spec]) == {}
     (kept,) = own.samples(spec.kind).rows(spec.kind)

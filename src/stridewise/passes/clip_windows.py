@@ -8,8 +8,9 @@ from math import prod
 import numpy as np
 
 from stridewise.classes import dataclass
-from stridewise.graph import Graph, Node, Refusal, Value
+from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
+from stridewise.ops.conv import window_extent
 from stridewise.ops.data_format import canonical_order
 from stridewise.ops.pool import geometry
 
@@ -40,9 +41,8 @@ class _Axis:
         begin = self.begin - before * self.dilation
         reach = (self.results - 1) * self.stride + (inside - 1) * self.dilation + 1
         end = max(0, reach - self.size - begin)
-        if (self.size + begin + end - (inside - 1) * self.dilation - 1) // self.stride + 1 != (
-            self.results
-        ):
+        found = window_extent(self.size, inside, self.stride, self.dilation, begin + end)
+        if found != self.results:
             return self
         return dataclasses.replace(self, taps=inside, begin=begin, end=end)
 
@@ -65,7 +65,7 @@ def _axes(rewriter: Rewriter, node: Node) -> list[_Axis]:
 def _scaled(rewriter: Rewriter, node: Node, factor: float) -> None:
     """Multiply the result of a mean that counts fewer elements of padding than before."""
     (result,) = node.outputs
-    value: Value = rewriter.value(result)
+    value = rewriter.value(result)
     mean = rewriter.add_value(f"{result}/inside", value.type)
     row = np.full((1,) * len(value.shape), factor, value.type.dtype.numpy)
     rewriter.insert(dataclasses.replace(node, name=f"{node.name}/inside", outputs=(mean,)), node)

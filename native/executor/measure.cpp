@@ -228,9 +228,8 @@ Measured Measurement::run(const Runs &runs) const {
     require(runs.least >= 1 && runs.most >= runs.least, "run: expected 1 <= min_runs <= max_runs");
     require(runs.budget_ns >= 0, "run: expected a budget_ns of at least 0");
     Measured best{{}, std::numeric_limits<double>::infinity()};
-    const Waits waits;
     with_threads(threads_, [&] {
-        const std::int64_t waited_before = waits.total_ns();
+        const Waits all(threads_);
         const auto warming = Clock::now();
         for (const Operands &operands : copies_) execute_(operands);
         const std::int64_t first = elapsed(warming, Clock::now());
@@ -239,7 +238,7 @@ Measured Measurement::run(const Runs &runs) const {
         for (int attempt = 0; attempt < (is_long ? 1 : kAttempts); ++attempt) {
             std::vector<std::int64_t> samples;
             if (is_long) samples.push_back(first);
-            const std::int64_t waited = is_long ? waited_before : waits.total_ns();
+            const Waits waits = is_long ? all : Waits(threads_);
             const auto begin = is_long ? warming : Clock::now();
             std::int64_t spent = is_long ? first : 0;
             for (int i = static_cast<int>(samples.size()); i < runs.most; ++i) {
@@ -251,8 +250,7 @@ Measured Measurement::run(const Runs &runs) const {
             }
             const auto passed = std::max<std::int64_t>(elapsed(begin, Clock::now()), 1);
             const double share =
-                static_cast<double>(std::max<std::int64_t>(waits.total_ns() - waited, 0)) /
-                static_cast<double>(passed);
+                static_cast<double>(waits.total_ns()) / static_cast<double>(passed);
             if (share < best.waited) best = {std::move(samples), share};
             if (best.waited <= kDisturbed) break;
         }

@@ -1,36 +1,54 @@
 #include "executor/waits.hpp"
 
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <system_error>
+#include <algorithm>
+#include <cstddef>
+#include <ctime>
+#include <limits>
+
+#include "threads/openmp.hpp"
 
 namespace stridewise {
 namespace {
 
-std::int64_t own_id() {
-    return syscall(SYS_gettid);
+std::int64_t read_clock(clockid_t clock) {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
 }  // namespace
 
-Waits::Waits() : caller_(own_id()) {}
+Waits::Waits(int threads) : threads_(threads), before_(ask()) {}
+
+Waits::Thread Waits::own() {
+    rusage used{};
+    getrusage(RUSAGE_THREAD, &used);
+    return {read_clock(CLOCK_MONOTONIC), read_clock(CLOCK_THREAD_CPUTIME_ID), used.ru_nvcsw};
+}
+
+std::vector<Waits::Thread> Waits::ask() const {
+    std::vector<Thread> found(static_cast<std::size_t>(threads_), Thread{});
+    in_parallel(threads_,
+                [&](int part, int /*parts*/) { found[static_cast<std::size_t>(part)] = own(); });
+    return found;
+}
 
 std::int64_t Waits::total_ns() const {
-    const std::string left_out = caller_ == own_id() ? "" : std::to_string(caller_);
-    std::int64_t total = 0;
-    std::error_code failed;
-    const std::filesystem::directory_iterator tasks("/proc/self/task", failed), end;
-    for (auto task = tasks; !failed && task != end; task.increment(failed)) {
-        if (task->path().filename() == left_out) continue;
-        std::int64_t ran = 0, waited = 0;
-        // A thread that ends meanwhile has no such file.
-        if (std::ifstream(task->path() / "schedstat") >> ran >> waited) total += waited;
+    const std::vector<Thread> after = ask();
+    std::int64_t total = 0, least = std::numeric_limits<std::int64_t>::max();
+    bool slept = true;
+    for (std::size_t i = 0; i < after.size(); ++i) {
+        const std::int64_t passed = after[i].now_ns - before_[i].now_ns;
+        const std::int64_t ran = after[i].ran_ns - before_[i].ran_ns;
+        const std::int64_t off = std::max<std::int64_t>(passed - ran, 0);
+        least = std::min(least, off);
+        if (after[i].sleeps != before_[i].sleeps) continue;
+        slept = false;
+        total += off;
     }
-    return total;
+    return slept ? least : total;
 }
 
 }  // namespace stridewise

@@ -82,7 +82,8 @@ def _measured(
             break
         if turn == 0 and oracle.is_calibrated:  # finding what to measure does not count
             until = min(until, time.monotonic() + some)
-        oracle.times.measure(wanted, progress, until, predicts=True)
+        predicted = {spec: cost.cost_ns for spec, (cost,) in oracle.predicted(wanted).items()}
+        oracle.times.measure(wanted, progress, until, predicted=predicted)
         plans = make(oracle)
     return plans
 

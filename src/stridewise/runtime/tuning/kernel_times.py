@@ -203,7 +203,7 @@ class KernelTimes:
         progress: Progress | None = None,
         until: float | None = None,
         *,
-        predicts: bool = False,
+        predicted: Mapping[KernelSpec, float] | None = None,
     ) -> dict[KernelSpec, Known]:
         """Measure kernels and return their costs. What precedes an interruption is kept.
 
@@ -213,12 +213,13 @@ class KernelTimes:
             specs: what to measure, the most important kernels first.
             progress: called before each kernel, and at the end.
             until: time of ``time.monotonic`` at which to stop; the rest has no costs then.
-            predicts: whether predictions replace provisional costs, which are left out then. Then
-                few kernels are measured while a user waits, in a short time for each, and their
-                costs are those at the pace of the calibration.
+            predicted: nanoseconds by which a plan can be made without measuring, if there are any.
+                They replace provisional costs, which are left out then, and few kernels are
+                measured while a user waits, in a short time for each. Their costs are those at the
+                pace of the calibration.
         """
         with nullcontext() if self._memory is None else self._memory.paused():
-            return self._measured(specs, progress, until, predicts=predicts)
+            return self._measured(specs, progress, until, predicted)
 
     def record_pace(self, paces: Sequence[float]) -> None:
         """Keep the times of the probe in a calibration, which predictions hold for."""
@@ -259,34 +260,48 @@ class KernelTimes:
             found[spec] = spec.flops / rate
         return found
 
-    def _slowness(self, probed: tuple[Entry, ...] | None) -> float | None:
+    def _slowness(
+        self,
+        measured: Mapping[KernelSpec, tuple[Entry, ...]],
+        predicted: Mapping[KernelSpec, float],
+        probed: tuple[Entry, ...] | None,
+    ) -> float | None:
         """Return how many times as long as in the calibration kernels take now.
 
         Virtual machines have phases in which all takes up to twice as long. Beside predictions, a
-        cost from such a phase would look like that of a slow kernel. If the threads of the probe
-        had to wait for a processor, its time tells nothing of other kernels: None.
+        cost from such a phase would look like that of a slow kernel. The probe alone does not tell:
+        phases may be as short as its windows. So the kernels have to agree with it, by the median
+        of their times relative to those predicted; what both tell is the phase. If the threads of
+        the probe had to wait for a processor, its time tells nothing of other kernels: None.
         """
         then = self._recorded_pace()
         now = min((cost for _, cost in probed or ()), default=0.0)
         if then <= 0 or now <= 0 or max(now / then, then / now) <= _USUAL:
             return 1.0
         slowness = now / then
-        return slowness if max(slowness, 1 / slowness) <= _SLOWEST else None
+        if max(slowness, 1 / slowness) > _SLOWEST:
+            return None
+        ratios = [
+            min(cost for _, cost in entries) / predicted[spec]
+            for spec, entries in measured.items()
+            if entries
+        ]
+        agreed = median(ratios) if ratios else 1.0
+        return max(1.0, min(agreed, slowness)) if slowness > 1 else min(1.0, max(agreed, slowness))
 
     def _measured(
         self,
         specs: Sequence[KernelSpec],
         progress: Progress | None,
         until: float | None,
-        *,
-        predicts: bool,
+        predicted: Mapping[KernelSpec, float] | None,
     ) -> dict[KernelSpec, Known]:
         found: dict[KernelSpec, Known] = {}
 
         def keep(fresh: dict[KernelSpec, tuple[Entry, ...]], disturbed: set[KernelSpec]) -> None:
-            if predicts:
+            if predicted is not None:
                 probed = fresh.pop(_PROBE, None)
-                slowness = self._slowness(None if _PROBE in disturbed else probed)
+                slowness = self._slowness(fresh, predicted, None if _PROBE in disturbed else probed)
                 disturbed = disturbed - {_PROBE} if slowness is not None else set(fresh)
                 fresh = {
                     spec: _slowed(costs, 1 / (slowness or 1.0)) for spec, costs in fresh.items()
@@ -294,15 +309,15 @@ class KernelTimes:
             self._store_samples(fresh, disturbed)
             provisional = {spec: fresh.pop(spec) for spec in disturbed}
             self.cache.store(self._by_key(fresh))
-            if not predicts:
+            if predicted is None:
                 self.cache.store(self._by_key(provisional), is_provisional=True)
                 fresh |= provisional
             found.update({spec: _named(spec, costs, "measured") for spec, costs in fresh.items()})
 
-        if predicts:
-            self._run(specs, _DOUBTS, until, keep, progress, probe=_PROBE)
-        else:
+        if predicted is None:
             self._run(specs, _COSTS, until, keep, progress)
+        else:
+            self._run(specs, _DOUBTS, until, keep, progress, probe=_PROBE)
         if progress is not None and specs:
             progress(len(found), len(specs), "")
         return found

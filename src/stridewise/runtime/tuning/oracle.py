@@ -105,15 +105,15 @@ class CalibratedOracle:
         self._last = kept or in_order({**known, **self.predicted(missing)})
         return {**in_place(self._last, self.times.machine.threads), **fallback}
 
-    def predicted(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
-        """Return predicted costs."""
+    def predicted(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, tuple[KernelCost]]:
+        """Return the predicted cost of each kernel."""
         groups: dict[str, dict[KernelSpec, Traits]] = {}
         for spec in specs:
             traits = self._traits.get(spec)
             if traits is None:
                 traits = self._traits[spec] = traits_of(spec, cold=self.times.is_cold(spec))
             groups.setdefault(traits.kind, {})[spec] = traits
-        found: dict[KernelSpec, Known] = {}
+        found: dict[KernelSpec, tuple[KernelCost]] = {}
         least = self.times.least_ns(specs)
         for kind, group in groups.items():
             rates = self._rated(kind, group)
@@ -304,11 +304,7 @@ class MeasuringOracle:
     def _predicted(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
         """Return predicted costs of the library's own choice: others may not exist."""
         known = CalibratedOracle(self._times).predicted(specs)
-        return {
-            spec: (replace(costs[0], implementation=""),)
-            for spec, costs in known.items()
-            if not isinstance(costs, Refusal)
-        }
+        return {spec: (replace(cost, implementation=""),) for spec, (cost,) in known.items()}
 
 
 def _without_fallback(

@@ -1,8 +1,10 @@
 """How much other work on the machine disturbs measurements.
 
-The scheduler counts for each thread how long it was ready to run and did not, because its processor
-ran other work. On a quiet machine that is next to nothing. Measurements that were disturbed are
-made again, and are not kept for later processes.
+For kernels that are timed alone, the core compares the processor time of each thread with the time
+that passed (``native/executor/waits.cpp``), so that time stolen by a hypervisor counts, too. Around
+runs of plans, whose threads also sleep, :class:`Stopwatch` reads how long the scheduler let threads
+wait that were ready to run. On a quiet machine both are next to nothing. Measurements that were
+disturbed are made again, and are not kept for later processes.
 """
 
 from __future__ import annotations

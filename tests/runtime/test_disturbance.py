@@ -77,17 +77,16 @@ def test_threads_that_have_work_wait_and_those_without_do_not():
         for n in (2, 1)
     )
 
-    def waited(measurement: Any) -> float:
-        return measurement.run(min_runs=1, max_runs=10**6, budget_ns=20_000_000)[1]
+    def waited(measurement: Any, budget_ns: int) -> float:
+        return measurement.run(min_runs=1, max_runs=10**6, budget_ns=budget_ns)[1]
 
-    # Other tests on the same processors may take turns with this one.
-    assert min(waited(wide) for _ in range(20)) < 0.05
-    assert min(waited(narrow) for _ in range(20)) < 0.05, "one of two threads sleeps"
+    # Other tests on the same processors take turns with this one, for some milliseconds each.
+    assert any(waited(narrow, 500_000) < 0.05 for _ in range(1000)), "one of two threads sleeps"
     script = "import time; until = time.monotonic() + 20\nwhile time.monotonic() < until: pass"
     others = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(usable_cpus())]
     try:
         time.sleep(0.5)
-        assert max(waited(wide) for _ in range(20)) > 0.05
+        assert any(waited(wide, 20_000_000) > 0.05 for _ in range(20))
     finally:
         for other in others:
             other.kill()

@@ -29,9 +29,8 @@ struct Runs {
 
 struct Measured {
     std::vector<std::int64_t> samples;  // duration of each timed run in ns
-    // How long threads were ready to run and did not, relative to the time that all runs took: on
-    // an idle machine next to nothing. Zero where the system does not count it. On a virtual
-    // machine, the time counts for which the hypervisor ran others.
+    // How long threads waited for processors (Waits), relative to the time that all runs took: on
+    // an idle machine next to nothing.
     double waited;
 };
 

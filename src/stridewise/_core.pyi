@@ -1284,8 +1284,8 @@ class Measurement:
     def run(self, *, min_runs: int, max_runs: int, budget_ns: int) -> tuple[list[int], float]:
         """Durations in ns of single runs, after a warm-up run; and the waiting time.
 
-        The latter is how long threads were ready to run and did not, because processors ran other
-        work, relative to the time of all runs. It is 0 where the system does not count it.
+        The latter is how long threads waited for processors that did other work, also of another
+        virtual machine, relative to the time of all runs.
 
         Runs end after ``max_runs``. They end after ``min_runs`` once they took ``budget_ns`` in
         all, or four times as long together with the evictions.

@@ -9,7 +9,7 @@
 #include "isa/choice.hpp"
 #include "support/errors.hpp"
 #include "support/images.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 #include "threads/shares.hpp"
 
 namespace stridewise {

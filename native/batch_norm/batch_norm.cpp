@@ -8,7 +8,7 @@
 #include "pointwise/pointwise.hpp"
 #include "support/errors.hpp"
 #include "support/images.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -22,7 +22,8 @@
 #include "onednn/primitives.hpp"
 #include "support/checksum.hpp"
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/imports.hpp"
+#include "threads/regions.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -570,7 +571,8 @@ NB_MODULE(_core, m) {
     bind_reorders(m);
     bind_program(m);
     bind_tensors(m);
-    m.def("max_threads", [] { return omp_get_max_threads(); });
+    m.def("max_threads", &max_threads);
+    m.def("bind_openmp", [] { return bind_openmp(reinterpret_cast<const void *>(&dnnl_version)); });
     m.def("permit_callers", &permit_callers);
     m.def("team_count", [] { return Teams::process().count(); });
     m.def("set_primitive_cache_capacity", &set_primitive_cache_capacity, "capacity"_a);

@@ -7,7 +7,7 @@
 #include "post_ops/parse.hpp"
 #include "support/caches.hpp"
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 #include "threads/shares.hpp"
 
 namespace stridewise {

@@ -9,7 +9,7 @@
 #include "post_ops/parse.hpp"
 #include "support/errors.hpp"
 #include "support/images.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 #include "threads/shares.hpp"
 
 namespace stridewise {

@@ -4,7 +4,7 @@
 
 #include "depthwise/depthwise.hpp"
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 #include "threads/shares.hpp"
 
 namespace stridewise {

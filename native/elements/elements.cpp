@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "elements/elements.hpp"
 #include "support/images.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -6,7 +6,7 @@
 #include "elements/extremes.hpp"
 #include "support/images.hpp"
 #include "support/small_vectors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

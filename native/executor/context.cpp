@@ -9,7 +9,7 @@
 #include <string>
 
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 

@@ -14,7 +14,7 @@
 
 #include "executor/waits.hpp"
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {
@@ -107,13 +107,13 @@ void evict(const Buffer &buffer, int threads) {
     const std::size_t lines = (buffer.nbytes() + kLine - 1) / kLine;
     const auto flush =
         __builtin_cpu_supports("clflushopt") != 0 ? flush_in_any_order : flush_in_order;
-    in_parallel(threads, [&](int part, int parts) {
+    on_each_thread(threads, [&](int thread) {
         const auto at = [&](int share) {
             return std::min(
-                lines * static_cast<std::size_t>(share) / static_cast<std::size_t>(parts) * kLine,
+                lines * static_cast<std::size_t>(share) / static_cast<std::size_t>(threads) * kLine,
                 buffer.nbytes());
         };
-        flush(data + at(part), data + at(part + 1));
+        flush(data + at(thread), data + at(thread + 1));
         _mm_mfence();
     });
 #else

@@ -7,7 +7,7 @@
 #include <ctime>
 #include <limits>
 
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {
@@ -30,8 +30,7 @@ Waits::Thread Waits::own() {
 
 std::vector<Waits::Thread> Waits::ask() const {
     std::vector<Thread> found(static_cast<std::size_t>(threads_), Thread{});
-    in_parallel(threads_,
-                [&](int part, int /*parts*/) { found[static_cast<std::size_t>(part)] = own(); });
+    on_each_thread(threads_, [&](int thread) { found[static_cast<std::size_t>(thread)] = own(); });
     return found;
 }
 

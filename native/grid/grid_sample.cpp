@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "support/images.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "indexed/tables.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "onednn/sequence.hpp"
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

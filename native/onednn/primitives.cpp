@@ -5,7 +5,7 @@
 #include <map>
 
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {
@@ -120,7 +120,7 @@ std::vector<int> weighted_args(bool has_bias, const PostOps &post_ops) {
 
 int resolve_threads(int threads) {
     require(threads >= 0, "threads: expected at least 1, got " + std::to_string(threads));
-    return threads == 0 ? omp_get_max_threads() : threads;
+    return threads == 0 ? max_threads() : threads;
 }
 
 // A dense tensor fills its memory: its elements, padding lanes included, occupy all bytes.
@@ -255,7 +255,7 @@ bool PrimitiveDesc::next() {
 }
 
 Primitive PrimitiveDesc::create() const {
-    auto made = made_apart(threads_, [&] { return dnnl::primitive(desc_.get()); });
+    auto made = made_with_threads(threads_, [&] { return dnnl::primitive(desc_.get()); });
     return Primitive(std::move(made), args_, numbers_, threads_);
 }
 

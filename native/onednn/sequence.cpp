@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {
@@ -52,7 +52,7 @@ void Sequence::clear(Tensor tensor) {
 
 void Sequence::add(const dnnl::primitive_desc_base &desc, const Bound &args, bool names) {
     const MemoryDesc scratchpad(desc.scratchpad_desc());
-    auto made = made_apart(threads_, [&] { return dnnl::primitive(desc.get()); });
+    auto made = made_with_threads(threads_, [&] { return dnnl::primitive(desc.get()); });
     stages_.push_back({std::move(made), scratchpad, args});
     stage_nbytes_ = std::max(stage_nbytes_, aligned(scratchpad.nbytes()));
     if (names) impl_ = desc.impl_info_str();

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "support/images.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

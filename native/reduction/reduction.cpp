@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "reorder/worker.hpp"
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "support/images.hpp"
 #include "support/small_vectors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 
 namespace stridewise {
 namespace {

@@ -1,14 +1,28 @@
 #include "threads/caller.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
+#include <exception>
 #include <optional>
-#include <vector>
+#include <utility>
 
-#include "threads/openmp.hpp"
-#include "threads/places.hpp"
+#include "threads/processors.hpp"
 #include "threads/subnormals.hpp"
+#include "threads/team.hpp"
+
+// Of the OpenMP runtime of the process, which libdnnl is linked to.
+extern "C" {
+int omp_get_max_threads();
+int omp_get_thread_num();
+int omp_get_num_threads();
+int omp_get_level();
+int omp_get_dynamic();
+int omp_get_max_active_levels();
+// What compilers call for `#pragma omp parallel`.
+void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
+}
 
 namespace stridewise {
 namespace {
@@ -17,7 +31,7 @@ std::atomic<bool> permitted{false};
 // Whether a thread runs jobs. With more than one, their workers would share processors.
 std::atomic<bool> taken{false};
 
-// The calling thread and the workers of its regions.
+// A thread and the workers of its regions. A job is one region of OpenMP.
 class Caller {
   public:
     Caller() = default;
@@ -28,70 +42,57 @@ class Caller {
     Caller &operator=(const Caller &) = delete;
 
     bool run(int threads, Teams::Job job, const void *data) {
-        const bool suits = omp_get_level() == 0 && omp_get_max_threads() == threads &&
+        const bool suits = omp_get_level() == 0 && ::omp_get_max_threads() == threads &&
                            omp_get_dynamic() == 0 && omp_get_max_active_levels() > 0;
         if (!suits || !claim()) return false;
-        prepare(threads);
-        const Visit visit{*this};
-        region(&enter);
-        if (missing_ > 0) return false;  // OMP_THREAD_LIMIT
-        if (places_.are_shared() && places_.divide()) region(&limit);
-        job(data);
-        return true;
+        if (!team_ || team_->threads() != threads) team_.emplace(threads);
+        team_->expect_workers();
+        job_ = job;
+        data_ = data;
+        ran_ = false;
+        processor_ = sched_getcpu();
+        GOMP_parallel(&enter, this, static_cast<unsigned>(threads), 0);
+        if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+        return ran_;
     }
 
   private:
-    struct Visit {
-        Caller &caller;
-        ~Visit() { caller.region(&leave); }
-    };
-
     bool claim() {
         bool free = false;
         claims_ = claims_ || taken.compare_exchange_strong(free, true);
         return claims_;
     }
 
-    void prepare(int threads) {
-        if (flushed_.size() != static_cast<std::size_t>(threads)) {
-            flushed_ =
-                std::vector<std::optional<SubnormalsFlushed>>(static_cast<std::size_t>(threads));
-        }
-        threads_ = threads;
-        missing_ = threads;
-        places_.reset(threads);
-    }
-
-    void region(void (*function)(void *)) {
-        GOMP_parallel(function, this, static_cast<unsigned>(threads_), 0);
-    }
-
     static void enter(void *self) {
         auto &caller = *static_cast<Caller *>(self);
+        // OMP_THREAD_LIMIT
+        if (omp_get_num_threads() != caller.team_->threads()) return;
         const int thread = omp_get_thread_num();
-        Teams::join();
-        caller.flushed_[static_cast<std::size_t>(thread)].emplace();
-        caller.places_.enter(thread);
-        --caller.missing_;
-        if (thread == 0) yield_while(caller.missing_);
+        const SubnormalsFlushed flushed;
+        if (thread == 0) return caller.lead();
+        const KeptAway apart(caller.processor_);
+        caller.team_->serve(thread);
     }
 
-    static void limit(void *self) {
-        static_cast<Caller *>(self)->places_.limit(omp_get_thread_num());
+    void lead() {
+        {
+            const Team::Primary primary(*team_);
+            try {
+                job_(data_);
+            } catch (...) {
+                error_ = std::current_exception();
+            }
+            ran_ = true;
+        }
+        team_->dismiss();
     }
 
-    static void leave(void *self) {
-        auto &caller = *static_cast<Caller *>(self);
-        caller.flushed_[static_cast<std::size_t>(omp_get_thread_num())].reset();
-        Places::leave();
-        Teams::quit();
-    }
-
-    bool claims_ = false;
-    int threads_ = 0;
-    std::atomic<int> missing_{0};
-    std::vector<std::optional<SubnormalsFlushed>> flushed_;
-    Places places_;
+    bool claims_ = false, ran_ = false;
+    std::optional<Team> team_;
+    Teams::Job job_ = nullptr;
+    const void *data_ = nullptr;
+    int processor_ = -1;
+    std::exception_ptr error_;
 };
 
 }  // namespace
@@ -104,10 +105,7 @@ void permit_callers() {
 bool run_on_caller(int threads, Teams::Job job, const void *data) {
     if (!permitted) return false;
     thread_local Caller caller;
-    if (!caller.run(threads, job, data)) return false;
-    // Their workers count, too.
-    Teams::process().retire();
-    return true;
+    return caller.run(threads, job, data);
 }
 
 }  // namespace stridewise

@@ -1,24 +1,21 @@
 #include "threads/teams.hpp"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 
+#include "threads/processors.hpp"
 #include "threads/subnormals.hpp"
+#include "threads/team.hpp"
 
 namespace stridewise {
 namespace {
-
-thread_local bool member = false;
 
 // Blocks signals in new threads, so that only threads of the application receive them.
 class SignalsBlocked {
@@ -36,185 +33,111 @@ class SignalsBlocked {
     sigset_t before_;
 };
 
-// Starts a thread. Throws std::runtime_error if that fails.
-template <typename Body>
-std::thread started(const Body &body) {
-    const SignalsBlocked blocked;
-    try {
-        return std::thread(body);
-    } catch (const std::system_error &error) {
-        throw std::runtime_error(std::string("no thread could be started: ") + error.what());
-    }
-}
-
 // One team per processor that the process may use. More teams would share processors.
-int most_teams() {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    constexpr int fewest = 2;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return fewest;
-    return std::max(fewest, CPU_COUNT(&allowed));
+Teams *teams_of_process() {
+    return new Teams(std::max(2, processor_count()));
 }
 
 // Never destroyed, because its threads wait for jobs until the process ends.
 std::atomic<Teams *> &current() {
-    static std::atomic<Teams *> teams{new Teams(most_teams())};
-    static const int registered =
-        pthread_atfork(nullptr, nullptr, [] { current().store(new Teams(most_teams())); });
+    static std::atomic<Teams *> teams{teams_of_process()};
+    static const int registered = pthread_atfork(nullptr, nullptr, [] {
+        Team::forget_others();
+        current().store(teams_of_process());
+    });
     static_cast<void>(registered);
     return teams;
 }
 
 }  // namespace
 
-// A thread that runs one job at a time.
-class Teams::Leader {
+// A team with its workers.
+class Teams::Crew {
   public:
-    Leader() : thread_(started([this] { serve(); })) {}
-    // Ends the thread, which is idle.
-    ~Leader() {
-        job_ = nullptr;
-        pass(State::posted, changed_);
-        thread_.join();
+    explicit Crew(int threads) : team_(threads) {
+        workers_.reserve(static_cast<std::size_t>(threads));
+        const SignalsBlocked blocked;
+        try {
+            for (int index = 1; index < threads; ++index) {
+                workers_.emplace_back([this, index] {
+                    const SubnormalsFlushed flushed;
+                    team_.serve(index);
+                });
+            }
+        } catch (const std::system_error &error) {
+            end();
+            throw std::runtime_error(std::string("no thread could be started: ") + error.what());
+        }
     }
-    Leader(const Leader &) = delete;
-    Leader &operator=(const Leader &) = delete;
+    ~Crew() { end(); }
+    Crew(const Crew &) = delete;
+    Crew &operator=(const Crew &) = delete;
 
-    int threads() const { return threads_; }
+    int threads() const { return team_.threads(); }
 
-    // When its last job ended; the thread is idle.
-    std::chrono::steady_clock::time_point ended() const { return ended_; }
-
-    void run(int threads, Job job, const void *data) {
-        wanted_ = threads;
-        job_ = job;
-        data_ = data;
-        pass(State::posted, changed_);
-        await(State::done, done_, kCaller);
-        state_ = State::idle;
-        if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    void run(Job job, const void *data) {
+        processors_.divide(workers_);
+        const Team::Primary primary(team_);
+        const SubnormalsFlushed flushed;
+        job(data);
     }
 
   private:
-    // Handshake: one side writes the data before it sets the state that lets the other side read
-    // it.
-    enum class State { idle, posted, done };
-
-    void pass(State state, std::condition_variable &waiting) {
-        {
-            const std::lock_guard lock(mutex_);
-            state_ = state;
-        }
-        waiting.notify_one();
+    void end() {
+        team_.dismiss();
+        for (std::thread &worker : workers_) worker.join();
     }
 
-    // Spins before it sleeps, because waking a thread takes as long as a small model. It yields
-    // while spinning, because the workers of a region may need this processor.
-    void await(State state, std::condition_variable &waiting, std::chrono::microseconds awake) {
-        const auto end = std::chrono::steady_clock::now() + awake;
-        while (state_ != state && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-        if (state_ == state) return;
-        std::unique_lock lock(mutex_);
-        waiting.wait(lock, [&] { return state_ == state; });
-    }
-
-    void serve() {
-        join();
-        const SubnormalsFlushed flushed;  // also in the workers, which this thread starts
-        while (true) {
-            await(State::posted, changed_, kLeader);
-            if (job_ == nullptr) return;
-            execute();
-            pass(State::done, done_);
-        }
-    }
-
-    void execute() {
-        try {
-            if (threads_ != wanted_) {
-                threads_ = 0;
-                places_.reset(wanted_);
-                prepare_leader(wanted_);
-                threads_ = wanted_;
-                ended_ = {};
-            }
-            if (std::chrono::steady_clock::now() > ended_ + kWorkers) gather(wanted_, places_);
-            job_(data_);
-        } catch (...) {
-            error_ = std::current_exception();
-        }
-        ended_ = std::chrono::steady_clock::now();
-    }
-
-    // A caller that spins longer would keep this processor from a worker of its own run.
-    static constexpr std::chrono::microseconds kCaller{10}, kLeader{50};
-    // Workers that have waited for less time are still awake.
-    static constexpr std::chrono::microseconds kWorkers{100};
-
-    std::mutex mutex_;
-    std::condition_variable changed_, done_;
-    std::atomic<State> state_{State::idle};
-    Job job_ = nullptr;
-    const void *data_ = nullptr;
-    int wanted_ = 0;
-    std::exception_ptr error_;
-    Places places_;
-    std::atomic<int> threads_{0};                  // threads of its regions; 0 before the first job
-    std::chrono::steady_clock::time_point ended_;  // when its last job ended
-    std::thread thread_;
+    Team team_;
+    Processors processors_;
+    std::vector<std::thread> workers_;
 };
 
 Teams::Teams(int most) : most_(most) {
-    // Returning a leader must not allocate, because it must not fail.
-    leaders_.reserve(static_cast<std::size_t>(most));
+    // Returning a team must not allocate, because it must not fail.
+    crews_.reserve(static_cast<std::size_t>(most));
     idle_.reserve(static_cast<std::size_t>(most));
 }
+
+Teams::~Teams() = default;
 
 Teams &Teams::process() {
     return *current().load();
 }
 
-bool Teams::is_member() {
-    return member;
-}
-
-void Teams::join() {
-    member = true;
-}
-
-void Teams::quit() {
-    member = false;
-}
-
-Teams::Leader &Teams::acquire(int threads) {
+Teams::Crew &Teams::acquire(int threads) {
+    std::unique_ptr<Crew> other;  // ends after the lock is released
     std::unique_lock lock(mutex_);
     while (true) {
-        // The most recently used leader, whose workers may still be awake.
-        const auto found = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Leader *leader) {
-            return leader->threads() == threads;
+        // The most recently used team, whose workers may still be awake.
+        const auto found = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Crew *crew) {
+            return crew->threads() == threads;
         });
         if (found != idle_.rend()) {
-            Leader &leader = **found;
+            Crew &crew = **found;
             idle_.erase(std::next(found).base());
-            return leader;
+            return crew;
         }
-        if (static_cast<int>(leaders_.size()) < most_) {
-            leaders_.push_back(std::make_unique<Leader>());
-            return *leaders_.back();
+        if (static_cast<int>(crews_.size()) == most_ && !idle_.empty()) {
+            const auto owner = std::find_if(crews_.begin(), crews_.end(), [&](const auto &crew) {
+                return crew.get() == idle_.front();
+            });
+            idle_.erase(idle_.begin());
+            other = std::move(*owner);
+            crews_.erase(owner);
         }
-        if (!idle_.empty()) {
-            Leader &leader = *idle_.back();
-            idle_.pop_back();
-            return leader;
+        if (static_cast<int>(crews_.size()) < most_) {
+            crews_.push_back(std::make_unique<Crew>(threads));
+            return *crews_.back();
         }
         released_.wait(lock);
     }
 }
 
-void Teams::release(Leader &leader) {
+void Teams::release(Crew &crew) {
     {
         const std::lock_guard lock(mutex_);
-        idle_.push_back(&leader);
+        idle_.push_back(&crew);
     }
     released_.notify_one();
 }
@@ -222,51 +145,16 @@ void Teams::release(Leader &leader) {
 void Teams::run(int threads, Job job, const void *data) {
     struct Held {
         Teams &teams;
-        Leader &leader;
-        ~Held() { teams.release(leader); }
+        Crew &crew;
+        ~Held() { teams.release(crew); }
     };
     const Held held{*this, acquire(threads)};
-    if (is_crowded()) retire();
-    held.leader.run(threads, job, data);
-}
-
-bool Teams::is_crowded() {
-    const std::lock_guard lock(mutex_);
-    int threads = 0;
-    for (const auto &leader : leaders_) threads += std::max(1, leader->threads());
-    return leaders_.size() > 1 && threads > most_;
-}
-
-void Teams::retire() {
-    constexpr std::chrono::milliseconds kIdle{100};
-    std::vector<std::unique_ptr<Leader>> over;  // ended after the lock is released
-    const std::lock_guard lock(mutex_);
-    over.reserve(leaders_.size());
-    const auto latest = std::chrono::steady_clock::now() - kIdle;
-    for (auto &leader : leaders_) {
-        const auto found = std::find(idle_.begin(), idle_.end(), leader.get());
-        if (found == idle_.end() || leader->ended() > latest) continue;
-        idle_.erase(found);
-        over.push_back(std::move(leader));
-    }
-    leaders_.erase(std::remove(leaders_.begin(), leaders_.end(), nullptr), leaders_.end());
+    held.crew.run(job, data);
 }
 
 int Teams::count() {
     const std::lock_guard lock(mutex_);
-    return static_cast<int>(leaders_.size());
-}
-
-void run_apart(Teams::Job job, const void *data) {
-    std::exception_ptr error;
-    started([&] {
-        try {
-            job(data);
-        } catch (...) {
-            error = std::current_exception();
-        }
-    }).join();
-    if (error) std::rethrow_exception(error);
+    return static_cast<int>(crews_.size());
 }
 
 }  // namespace stridewise

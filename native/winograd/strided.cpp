@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 #include "threads/shares.hpp"
 
 namespace stridewise {

@@ -6,7 +6,7 @@
 #include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
 #include "support/errors.hpp"
-#include "threads/openmp.hpp"
+#include "threads/regions.hpp"
 #include "threads/shares.hpp"
 #include "winograd/window.hpp"
 

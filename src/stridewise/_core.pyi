@@ -1254,11 +1254,14 @@ def shuffle(
 def set_primitive_cache_capacity(capacity: int) -> None:
     """Set the capacity of oneDNN's primitive cache of the process; 0 disables the cache."""
 
+def bind_openmp() -> list[str]:
+    """Bind what libdnnl calls of OpenMP to the core; return the functions that the core lacks."""
+
 def permit_callers() -> None:
-    """Let one thread of the application at a time enter parallel regions itself, until a fork."""
+    """Let one thread of the application at a time use its OpenMP workers, until a fork."""
 
 def team_count() -> int:
-    """The number of threads that the core has started to enter parallel regions."""
+    """The number of teams of the core: sets of workers, busy or idle."""
 
 def post_op_arg(index: int) -> int:
     """The argument id of the operand of a binary post-op, by its position in post_ops."""
@@ -1455,7 +1458,7 @@ class Program:
         """The number of arenas: the largest number of callers that ran at the same time."""
 
 def max_threads() -> int:
-    """The number of OpenMP threads that is set on the calling thread."""
+    """The number of threads by which oneDNN divides its work on the calling thread."""
 
 def effective_isa() -> str:
     """The instruction set that oneDNN generates code for, such as AVX512_CORE_BF16."""

@@ -13,7 +13,9 @@ ROOT = Path(__file__).parent.parent.parent
 SOURCES = (
     "tests/native/threads_test.cpp",
     "native/executor/gate.cpp",
-    "native/threads/places.cpp",
+    "native/threads/openmp.cpp",
+    "native/threads/processors.cpp",
+    "native/threads/team.cpp",
     "native/threads/teams.cpp",
 )
 

@@ -53,7 +53,7 @@ Source = Path | bytes
 _PAUSE_S = 0.02
 """Between two runs, so that the threads of the run before are asleep.
 
-GNU OpenMP's spin for 300,000 turns, which is up to 15 ms (source: libgomp, GOMP_SPINCOUNT).
+GNU OpenMP's, which peers may use, spin for 300,000 turns, which is up to 15 ms (source: libgomp).
 """
 
 _REQUESTS = 4

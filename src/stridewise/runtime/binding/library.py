@@ -15,8 +15,6 @@ import importlib
 import os
 import struct
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -28,10 +26,7 @@ from stridewise.interrupts import Deferred
 __all__ = ["LibraryInfo", "library_info", "load_core", "share_workers"]
 
 ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
-_SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
-_SPIN_COUNT = "10000"
-
-DISTRIBUTIONS = ("onednn-cpu-gomp", "onednn-cpu-iomp")
+DISTRIBUTION = "onednn-cpu-gomp"
 SONAME = "libdnnl.so.3"
 MAJOR = 3
 FIX = f"run `pip install onednn-cpu-gomp==2023.2.0`, or set {ENVIRONMENT_VARIABLE} to a {SONAME}"
@@ -138,6 +133,14 @@ def _load() -> tuple[ModuleType, _Loaded]:
             found=f"{error}",
             fix="run `pip install .` (or `pip install -e .`) in the source tree",
         ) from error
+    try:
+        others = core.bind_openmp()
+    except RuntimeError as error:
+        expected = "a library whose calls of OpenMP can be bound"
+        raise _error(str(path), expected, f"{error}") from error
+    if others:
+        expected = "oneDNN that calls the functions of GNU OpenMP"
+        raise _error(str(path), expected, f"calls of {', '.join(others)}")
     # The library's own cache takes descriptors for equal that differ in the strides of axes of
     # extent 1, so what it gives depends on what the process made before.
     core.set_primitive_cache_capacity(0)
@@ -187,13 +190,10 @@ def _find() -> Path:
         if not path.is_file():
             raise _error(ENVIRONMENT_VARIABLE, f"the path of a {SONAME}", f"no file at {path}")
         return path
-    for name in DISTRIBUTIONS:
-        path = _installed(name)
-        if path is not None:
-            return path
-    raise _error(
-        "libdnnl", f"{SONAME} from one of {', '.join(DISTRIBUTIONS)}", "neither is installed"
-    )
+    path = _installed(DISTRIBUTION)
+    if path is None:
+        raise _error("libdnnl", f"{SONAME} from {DISTRIBUTION}", "that it is not installed")
+    return path
 
 
 def _installed(distribution: str) -> Path | None:
@@ -235,8 +235,7 @@ def _open(path: Path) -> ctypes.CDLL:
     _check_elf(path)
     already = _resident()
     try:
-        with _bounded_spinning():
-            library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(path))
     except OSError as error:
         raise _unloadable(path, str(error)) from error
     if already is not None and already != library._handle:
@@ -249,26 +248,6 @@ def _open(path: Path) -> ctypes.CDLL:
     if _resident() != library._handle:
         raise _error(str(path), f"a library whose SONAME is {SONAME}", "another SONAME, or none")
     return library
-
-
-@contextmanager
-def _bounded_spinning() -> Generator[None]:
-    """Let idle threads of the OpenMP runtime that is about to be loaded spin for microseconds only.
-
-    GNU OpenMP lets threads that wait at the end of a loop spin for milliseconds. On a machine that
-    does other work, too, they take the processor from the very thread that they wait for: a network
-    of 60 kernels took 360 ms instead of 23. Some tens of microseconds bridge the gaps
-    between kernels, and most of what one thread is ahead of another at the end of a kernel.
-    A policy that is already set stays, and child processes do not inherit the setting.
-    """
-    if any(name in os.environ for name in _SPIN_VARIABLES):
-        yield
-        return
-    os.environ[_SPIN_VARIABLES[0]] = _SPIN_COUNT
-    try:
-        yield
-    finally:
-        os.environ.pop(_SPIN_VARIABLES[0], None)
 
 
 def _check_elf(path: Path) -> None:

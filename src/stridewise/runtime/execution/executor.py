@@ -258,8 +258,8 @@ class CompiledModel(Model):
 
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
-            ExecutionError: a node fails for these values, such as an index beyond the end, or
-                OpenMP gives fewer threads than the model was compiled for.
+            ExecutionError: a node fails for these values, such as an index beyond the end, or the
+                system cannot start the threads that the model was compiled for.
         """
         if self._tail is not None:
             results = tuple(self.run(self._tail.named(inputs)).values())

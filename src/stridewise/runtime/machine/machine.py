@@ -92,7 +92,6 @@ def checked_threads(threads: int) -> int:
         raise InputError.at("threads", expected="a number from 1 to 1024", found=repr(threads))
     limit = openmp_limit()
     if limit is not None and threads > limit:
-        # OpenMP would start fewer threads, and oneDNN's kernels would skip the work of the others.
         raise InputError.at(
             "threads",
             expected=f"at most {limit}, the value of OMP_THREAD_LIMIT",

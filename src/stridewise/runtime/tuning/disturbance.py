@@ -9,7 +9,6 @@ disturbed are made again, and are not kept for later processes.
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
@@ -55,20 +54,15 @@ class Stopwatch:
 
     def __init__(self, threads: int) -> None:
         """Begin; ``threads`` as for :class:`Waits`."""
-        self._waits, self._others = Waits(threads), threads > 1
+        self._waits = Waits(threads)
         self._begin, self._waited = time.perf_counter_ns(), self._waited_ns()
 
-    def _waited_ns(self) -> int:
-        """Return how long threads waited for a processor; 0 if nothing tells.
-
-        If other threads work, the calling one waits for them, in part actively.
-        """
-        caller = str(threading.get_native_id()) if self._others else ""
+    @staticmethod
+    def _waited_ns() -> int:
+        """Return how long threads waited for a processor; 0 if nothing tells."""
         try:
             return sum(
-                int((task / "schedstat").read_text().split()[1])
-                for task in _TASKS.iterdir()
-                if task.name != caller
+                int((task / "schedstat").read_text().split()[1]) for task in _TASKS.iterdir()
             )
         except (OSError, ValueError, IndexError):
             return 0

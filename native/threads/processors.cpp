@@ -25,32 +25,35 @@ void Processors::divide(std::vector<std::thread> &workers) {
     if (!is_new && primary == primary_ && CPU_EQUAL(&allowed, &allowed_) != 0) return;
     primary_ = primary;
     allowed_ = allowed;
-    if (is_new) own_.assign(workers.size(), -1);
+    if (is_new) {
+        own_.assign(workers.size(), -1);
+        parts_.assign(workers.size(), cpu_set_t{});
+    }
+    const auto limit = [&](std::size_t worker, const cpu_set_t &part) {
+        if (CPU_EQUAL(&part, &parts_[worker]) != 0) return;
+        parts_[worker] = part;
+        pthread_setaffinity_np(workers[worker].native_handle(), sizeof part, &part);
+    };
 
     cpu_set_t free = allowed;
     CPU_CLR(primary, &free);
     if (CPU_COUNT(&free) < static_cast<int>(workers.size())) {
-        for (std::thread &worker : workers) {
-            pthread_setaffinity_np(worker.native_handle(), sizeof allowed, &allowed);
-        }
+        for (std::size_t i = 0; i < workers.size(); ++i) limit(i, allowed);
         return;
     }
     for (int &own : own_) {
-        if (own >= 0 && CPU_ISSET(own, &free))
-            CPU_CLR(own, &free);
-        else
-            own = -1;
+        if (own >= 0 && CPU_ISSET(own, &free) == 0) own = -1;
+        if (own >= 0) CPU_CLR(own, &free);
     }
     for (int &own : own_) {
-        for (int processor = 0; processor < CPU_SETSIZE && own < 0; ++processor) {
-            if (CPU_ISSET(processor, &free)) own = processor;
-        }
+        if (own >= 0) continue;
+        for (own = 0; CPU_ISSET(own, &free) == 0;) ++own;
         CPU_CLR(own, &free);
     }
     for (std::size_t i = 0; i < workers.size(); ++i) {
         cpu_set_t part = free;
         CPU_SET(own_[i], &part);
-        pthread_setaffinity_np(workers[i].native_handle(), sizeof part, &part);
+        limit(i, part);
     }
 }
 

@@ -28,6 +28,7 @@ class Processors {
     int primary_ = -1;
     cpu_set_t allowed_{};
     std::vector<int> own_;
+    std::vector<cpu_set_t> parts_;
 };
 
 // Keeps the calling thread away from a processor for a scope, if it runs on that one and may use

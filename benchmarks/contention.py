@@ -223,10 +223,10 @@ def report(rows: Sequence[Row]) -> str:
     return "\n".join([head, "", *table, ""])
 
 
-def row_of(kept: Mapping[str, object]) -> Row:
+def row_of(kept: Mapping[str, Any]) -> Row:
     """Return a row as it was before it was written."""
-    turns = {name: [Turn(**turn) for turn in found] for name, found in kept["turns"].items()}  # type: ignore[attr-defined]
-    return Row(**{**kept, "turns": turns})  # type: ignore[arg-type]
+    turns = {name: [Turn(**turn) for turn in found] for name, found in kept["turns"].items()}
+    return Row(**{**kept, "turns": turns})
 
 
 def merge(fresh: Sequence[Row], path: Path) -> None:

@@ -36,8 +36,8 @@ ELF_MAGIC = b"\x7fELF"
 ELF_HEADER = struct.Struct("<32xQ14xHH")
 ELF_SEGMENT = struct.Struct("<8xQ16xQ")
 
-# Values of dnnl_version_t.cpu_runtime. The others do not obey omp_set_num_threads, and some need a
-# stream with a thread pool or a SYCL queue behind it.
+# Values of dnnl_version_t.cpu_runtime. The others do not call OpenMP, whose calls the core serves,
+# and some need a stream with a thread pool or a SYCL queue behind it.
 THREADING = {2: "OpenMP"}
 
 
@@ -50,7 +50,8 @@ class LibraryInfo:
         version: its version, such as ``"3.2.0"``.
         isa: the instruction set it generates code for on this machine, under the limit that
             ``ONEDNN_MAX_CPU_ISA`` may set, such as ``"AVX512_CORE_BF16"``.
-        threading: what runs its threads, ``"OpenMP"``.
+        threading: what it was built to run its threads with, ``"OpenMP"``. Its calls of OpenMP run
+            on threads of Stridewise.
         max_threads: number of threads that it uses by default.
     """
 
@@ -149,10 +150,10 @@ def _load() -> tuple[ModuleType, _Loaded]:
 
 @cache
 def _permit_callers() -> None:
-    """Let a thread of the application enter parallel regions itself, with its own workers.
+    """Let runs of a thread of the application use the OpenMP workers that PyTorch has started.
 
-    PyTorch has started them. The core's own workers in addition would be more threads than there
-    are processors, and their runs take twice as long; see ``native/threads/caller.hpp``.
+    They spin for milliseconds after a region of PyTorch, and the core's own workers in addition
+    would take turns with them on the same processors; see ``native/threads/caller.hpp``.
     """
     if not _is_forked():
         _load()[0].permit_callers()

@@ -71,7 +71,7 @@ class Reorder:
     Raises:
         FormatError: the two do not describe one tensor, there is no conversion between the dtypes,
             strides are negative or overlap, or the engine does not support the reorder.
-        InputError: the number of threads is not between 1 and 1024, or more than OpenMP may run.
+        InputError: the number of threads is not between 1 and 1024, or above ``OMP_THREAD_LIMIT``.
         LibraryError: libdnnl cannot be loaded.
 
     >>> swap = Reorder(

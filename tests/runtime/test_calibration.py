@@ -161,6 +161,12 @@ def test_calibration_tells_what_it_found(tmp_path: Path):
     assert sum(rate.samples for rate in again.rates) >= found.measured
 
 
+def test_the_shortest_calibration_measures_a_kernel(tmp_path: Path):
+    # Preparing the first layer takes longer than that, as it does for a second on a busy machine.
+    found = sw.calibrate(threads=1, seconds=1e-9, cache_dir=tmp_path)
+    assert found.measured == sum(rate.samples for rate in found.rates) == 1
+
+
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
 def test_calibration_takes_some_time(seconds: float):
     with pytest.raises(sw.InputError, match="seconds: expected a number of seconds above 0"):

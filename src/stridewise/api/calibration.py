@@ -30,7 +30,7 @@ def calibrate(
 
     Args:
         threads: number of threads of the models to be compiled; the default is that of ``compile``.
-        seconds: how long to measure, above 0.
+        seconds: how long to measure, above 0. At least one kernel is measured.
         cache_dir: folder of the cost cache; the default is the user's cache folder.
         progress: called as ``progress(seconds that have passed, all seconds, kind of layer)``.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, exp
+from math import ceil, exp, inf
 from statistics import fmean, median
 
 from stridewise.graph import Graph
@@ -170,7 +170,7 @@ def calibrate(
     Args:
         machine: this machine.
         cache: takes the samples; what an interruption leaves is kept.
-        seconds: how long to measure.
+        seconds: how long to measure; at least one kernel is measured.
         progress: called with the seconds that have passed, all seconds, and the kind of layer.
     """
     target, begin = onednn_cpu(machine), time.monotonic()
@@ -180,7 +180,7 @@ def calibrate(
     queue = _Queue(begin + seconds)
     for number, graph in enumerate(layers()):
         passed = time.monotonic() - begin
-        if passed >= seconds:
+        if number and passed >= seconds:
             break
         if progress is not None:
             progress(int(passed), ceil(seconds), graph.name)
@@ -244,7 +244,10 @@ class _Queue:
         fresh, self._waiting[times] = self._waiting[times], {}
         again = self._again.get(times, [])[: len(fresh)]
         self._again[times] = self._again.get(times, [])[len(again) :]
-        found = times.sample([*fresh.values(), *again], self._until)
+        specs = [*fresh.values(), *again]
+        found = times.sample(specs, self._until)
+        if not (found.specs or self.seen):
+            found = times.sample(specs[:1], inf)
         self.paces += [pace for pace in [times.pace()] if pace]
         self.seen.update(map(times.key, found.specs))
         for spec in found.specs:

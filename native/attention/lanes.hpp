@@ -53,7 +53,7 @@ struct AttentionLanes {
     using P = Product<N>;
     static constexpr int kLanes = N * Vectors, kElements = P::kElements;
     // Sums in registers, of which 16 vectors have 32, and others 16.
-    static constexpr int kSums = N == 16 ? 24 : 12;
+    static constexpr int kSums = (N == 16 ? 24 : 12) / kRegisters<N>;
     static constexpr int kRows = kSums / Vectors < 8 ? kSums / Vectors : 8;
     static constexpr float kLeast = -__builtin_inff();
 

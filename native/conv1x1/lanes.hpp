@@ -50,7 +50,7 @@ struct Scaling {
 template <int N, class T>
 struct Finish {
     using V = typename Lanes<N>::V;
-    static constexpr int kBlock = 8;
+    static constexpr int kBlock = 8 / kRegisters<N>;
 
     template <int Count>
     static inline void some(const FinishPixels &pixels, std::int64_t first, int half,

@@ -50,7 +50,7 @@ struct DepthwiseRows {
     using L = Lanes<N>;
     using V = typename L::V;
     // Number of results in flight: enough to hide the latency of multiplications.
-    static constexpr int kBlock = 8;
+    static constexpr int kBlock = 8 / kRegisters<N>;
 
     // Each pixel is loaded once into a register for all results that use it.
     template <int Count>
@@ -163,7 +163,7 @@ template <int N, int Taps, int Stride, class S, class T>
 struct DepthwiseRowsInPlace {
     using L = Lanes<N>;
     using V = typename L::V;
-    static constexpr int kBlock = 8;
+    static constexpr int kBlock = 8 / kRegisters<N>;
 
     // Stores what most networks apply to results while these are in registers.
     template <int Count>

@@ -38,60 +38,90 @@ ElementLoop with_type(const std::string &name, const Body &body) {
     return nullptr;
 }
 
-// Where an operand of a loop lies. A number is read once.
-template <class T, bool kIsDense>
-struct Reader {
-    const char *from;
-    std::int64_t step;
-    const T &operator[](std::int64_t i) const {
-        if constexpr (kIsDense) return reinterpret_cast<const T *>(from)[i];
-        return *reinterpret_cast<const T *>(from + i * step);
-    }
-};
+// Operands: elements one after the other, a number that is read once, and elements at any step.
+template <class T>
+using Dense = const T *;
 
 template <class T>
 struct Number {
     T value;
-    const T &operator[](std::int64_t) const { return value; }
+    T operator[](std::int64_t) const { return value; }
 };
 
-template <class T, class Body>
-inline void read_as(const char *from, std::int64_t step, const Body &body) {
-    if (step == static_cast<std::int64_t>(sizeof(T))) return body(Reader<T, true>{from, step});
-    if (step == 0) return body(Number<T>{*reinterpret_cast<const T *>(from)});
-    body(Reader<T, false>{from, step});
+template <class T>
+struct Strided {
+    const char *from;
+    std::int64_t step;
+    T operator[](std::int64_t i) const { return *reinterpret_cast<const T *>(from + i * step); }
+};
+
+template <class T>
+bool is_dense(std::int64_t step) {
+    return step == static_cast<std::int64_t>(sizeof(T));
+}
+
+template <class T>
+Dense<T> dense(const char *from) {
+    return reinterpret_cast<Dense<T>>(from);
 }
 
 template <class To, class Body>
-inline void write_all(char *to, std::int64_t step, std::int64_t count, const Body &body) {
-    if (step == static_cast<std::int64_t>(sizeof(To))) {
-        auto *result = reinterpret_cast<To *>(to);
-        for (std::int64_t i = 0; i < count; ++i) result[i] = body(i);
-        return;
-    }
+inline void write_dense(char *to, std::int64_t count, const Body &body) {
+    auto *result = reinterpret_cast<To *>(to);
+    for (std::int64_t i = 0; i < count; ++i) result[i] = body(i);
+}
+
+template <class To, class Body>
+inline void write_strided(char *to, std::int64_t step, std::int64_t count, const Body &body) {
     for (std::int64_t i = 0; i < count; ++i) *reinterpret_cast<To *>(to + i * step) = body(i);
+}
+
+// Calls body(x, y) with operands that suit vectors; returns false if there are none.
+template <class T, class Body>
+inline bool with_pair(const char *const *from, const std::int64_t *steps, const Body &body) {
+    const Dense<T> x = dense<T>(from[0]), y = dense<T>(from[1]);
+    const bool is_x_dense = is_dense<T>(steps[0]), is_y_dense = is_dense<T>(steps[1]);
+    if (is_x_dense && is_y_dense) {
+        body(x, y);
+    } else if (is_x_dense && steps[1] == 0) {
+        body(x, Number<T>{*y});
+    } else if (steps[0] == 0 && is_y_dense) {
+        body(Number<T>{*x}, y);
+    } else if (steps[0] == 0 && steps[1] == 0) {
+        body(Number<T>{*x}, Number<T>{*y});
+    } else {
+        return false;
+    }
+    return true;
 }
 
 template <class F, class From, class To>
 void unary(const char *const *from, const std::int64_t *steps, char *to, std::int64_t step,
            std::int64_t count) {
-    read_as<From>(from[0], steps[0], [&](const auto &x) {
-        write_all<To>(to, step, count, [&](std::int64_t i) { return F::of(x[i]); });
-    });
+    if (is_dense<From>(steps[0]) && is_dense<To>(step)) {
+        const Dense<From> x = dense<From>(from[0]);
+        return write_dense<To>(to, count, [&](std::int64_t i) { return F::of(x[i]); });
+    }
+    const Strided<From> x{from[0], steps[0]};
+    if (steps[0] == 0 && is_dense<To>(step)) {
+        const To found = F::of(x[0]);
+        return write_dense<To>(to, count, [&](std::int64_t) { return found; });
+    }
+    write_strided<To>(to, step, count, [&](std::int64_t i) { return F::of(x[i]); });
 }
 
 template <class F, class From, class To>
 void binary(const char *const *from, const std::int64_t *steps, char *to, std::int64_t step,
             std::int64_t count) {
-    read_as<From>(from[0], steps[0], [&](const auto &x) {
-        read_as<From>(from[1], steps[1], [&](const auto &y) {
-            write_all<To>(to, step, count, [&](std::int64_t i) { return F::of(x[i], y[i]); });
-        });
-    });
+    const auto run = [&](const auto &x, const auto &y) {
+        write_dense<To>(to, count, [&](std::int64_t i) { return F::of(x[i], y[i]); });
+    };
+    if (is_dense<To>(step) && with_pair<From>(from, steps, run)) return;
+    const Strided<From> x{from[0], steps[0]}, y{from[1], steps[1]};
+    write_strided<To>(to, step, count, [&](std::int64_t i) { return F::of(x[i], y[i]); });
 }
 
-// --- arithmetic: integers wrap around
-// -------------------------------------------------------------
+// --- arithmetic: integers wrap around ---
 
 template <class T>
 using Unsigned = std::conditional_t<sizeof(T) <= 4, std::uint32_t, std::uint64_t>;
@@ -198,8 +228,7 @@ struct Sign {
     }
 };
 
-// --- comparisons and truth values
-// -----------------------------------------------------------------
+// --- comparisons and truth values ---
 
 inline Truth truth(bool is_true) {
     return {static_cast<std::uint8_t>(is_true)};
@@ -248,7 +277,6 @@ struct IsNan {
     }
 };
 
-// --- bits
 struct IsInf {
     template <class T>
     static Truth of(T x) {
@@ -268,7 +296,7 @@ struct IsNegativeInf {
     }
 };
 
-// -----------------------------------------------------------------------------------------
+// --- bits ---
 
 struct BitAnd {
     template <class T>
@@ -295,8 +323,7 @@ struct BitNot {
     }
 };
 
-// --- functions of floats
-// --------------------------------------------------------------------------
+// --- functions of floats ---
 
 #define STRIDEWISE_FUNCTION(Name, function) \
     struct Name {                           \
@@ -316,8 +343,7 @@ STRIDEWISE_FUNCTION(Sinh, std::sinh);
 STRIDEWISE_FUNCTION(Tan, std::tan);
 #undef STRIDEWISE_FUNCTION
 
-// --- conversions
-// ----------------------------------------------------------------------------------
+// --- conversions ---
 
 // A float without its fraction; the least integer for NaN and for what the integers do not hold, as
 // the processor has it.
@@ -353,36 +379,43 @@ struct Convert {
     }
 };
 
+struct Same {
+    template <class T>
+    static T of(T x) {
+        return x;
+    }
+};
+
 template <class T>
 void copy(const char *const *from, const std::int64_t *steps, char *to, std::int64_t step,
           std::int64_t count) {
-    constexpr auto nbytes = static_cast<std::int64_t>(sizeof(T));
-    if (steps[0] == nbytes && step == nbytes) {
-        std::memcpy(to, from[0], static_cast<std::size_t>(count * nbytes));
+    if (is_dense<T>(steps[0]) && is_dense<T>(step)) {
+        std::memcpy(to, from[0], static_cast<std::size_t>(count) * sizeof(T));
         return;
     }
-    read_as<T>(from[0], steps[0], [&](const auto &x) {
-        write_all<T>(to, step, count, [&](std::int64_t i) { return x[i]; });
-    });
+    unary<Same, T, T>(from, steps, to, step, count);
 }
 
 template <class T>
 void where(const char *const *from, const std::int64_t *steps, char *to, std::int64_t step,
            std::int64_t count) {
-    read_as<std::uint8_t>(from[0], steps[0], [&](const auto &condition) {
-        read_as<T>(from[1], steps[1], [&](const auto &x) {
-            read_as<T>(from[2], steps[2], [&](const auto &y) {
-                write_all<T>(to, step, count, [&](std::int64_t i) {
-                    const T chosen = x[i], other = y[i];
-                    return condition[i] != 0 ? chosen : other;
-                });
-            });
+    using Condition = std::uint8_t;
+    const auto run = [&](const auto &x, const auto &y) {
+        const Dense<Condition> condition = dense<Condition>(from[0]);
+        write_dense<T>(to, count, [&](std::int64_t i) {
+            const T chosen = x[i], other = y[i];
+            return condition[i] != 0 ? chosen : other;
         });
-    });
+    };
+    const bool suits = is_dense<T>(step) && is_dense<Condition>(steps[0]);
+    if (suits && with_pair<T>(from + 1, steps + 1, run)) return;
+    const Strided<Condition> condition{from[0], steps[0]};
+    const Strided<T> x{from[1], steps[1]}, y{from[2], steps[2]};
+    write_strided<T>(to, step, count,
+                     [&](std::int64_t i) { return condition[i] != 0 ? x[i] : y[i]; });
 }
 
-// --- tables
-// ---------------------------------------------------------------------------------------
+// --- tables ---
 
 template <class T>
 ElementLoop find_arithmetic(const std::string &op) {

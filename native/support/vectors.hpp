@@ -22,6 +22,17 @@ struct VectorOf {
         __attribute__((vector_size(N * sizeof(Bfloat16)), aligned(sizeof(Bfloat16)), may_alias));
 };
 
+// Registers that a vector of N lanes takes, with the instructions of this file.
+#if defined(__AVX512F__)
+constexpr int kRegisterLanes = 16;
+#elif defined(__AVX__)
+constexpr int kRegisterLanes = 8;
+#else
+constexpr int kRegisterLanes = 4;
+#endif
+template <int N>
+constexpr int kRegisters = N > kRegisterLanes ? N / kRegisterLanes : 1;
+
 constexpr float kLog2e = 1.44269504088896341F;
 
 template <int N>

@@ -73,7 +73,7 @@ def test_results_are_those_of_the_whole_windows(graph: Graph):
 def test_a_window_that_is_larger_than_the_image_is_global_pooling():
     b = Net("g")
     x = b.input("x", (1, 3, 7, 5))
-    whole = {"kernel": (1280, 1280), "strides": (1280, 1280), "pads": (0, 0, 1273, 1275)}
+    whole = {"kernel": (40, 40), "strides": (40, 40), "pads": (0, 0, 33, 35)}
     mean, largest = b.op("avg_pool", [x], whole), b.op("max_pool", [x], whole)
     after = clipped(b.build([mean, largest]))
     assert [node.op for node in after.nodes] == ["avg_pool", "max_pool"]

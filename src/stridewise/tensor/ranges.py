@@ -24,7 +24,7 @@ Activations = Literal["uint8", "int8"]
 _SHRINKS = np.linspace(0.3, 1.0, 71)
 _WEIGHT_SHRINKS = np.linspace(0.7, 1.0, 31)
 _TINY = 2.0**-100
-"""A scale for tensors that are 0; products of two are no denormals."""
+"""The least scale: products of two are no denormals. Tensors that need less are taken for 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,12 @@ class Parameters:
 
 
 def _of_range(low: float, high: float, dtype: Activations) -> Parameters:
-    if dtype == "int8":
-        return Parameters(float(np.float32(max(-low, high, 127 * _TINY) / 127)), 0, dtype)
-    scale = float(np.float32(max(high - low, 255 * _TINY) / 255))
-    return Parameters(scale, int(np.clip(round(-low / scale), 0, 255)), dtype)
+    scale = float(np.float32(max(-low, high) / 127 if dtype == "int8" else (high - low) / 255))
+    if scale < _TINY:
+        # With 1, as in files of ONNX Runtime, kernels on integers compute the tensor.
+        return Parameters(1.0, 0, dtype)
+    zero_point = 0 if dtype == "int8" else int(np.clip(round(-low / scale), 0, 255))
+    return Parameters(scale, zero_point, dtype)
 
 
 def parameters(

@@ -5,6 +5,9 @@ Run it on a quiet machine, on model files and on names of the zoo::
     .venv/bin/python benchmarks/export_networks.py build/networks
     .venv/bin/python benchmarks/wide.py build/networks/*.onnx zoo:resnet50 zoo:mobilenet_v2
 
+With ``--int8``, all runtimes run the files that ``sw.quantize`` makes of them, calibrated on four
+seeded inputs.
+
 Every network runs in a process of its own, with seeded inputs. The runtimes of one process get the
 same inputs and number of threads and run in turn (``models.race``). Stridewise compiles with its
 default options; ``--regret`` adds a model that is compiled from measured costs, which runs in the
@@ -44,6 +47,7 @@ from stridewise.runtime.machine.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "wide.json"
 OURS, MEASURED = "stridewise", "measured"
+CALIBRATION = 4
 MOVES = ("reorder", "transpose", "reshape", "concat", "slice", "split", "pad", "copy")
 HEADS = ("network", "kind", "ours, ms", *USUAL, "best peer / ours", "error", "naive steps")
 MORE = ("moved, MB", "compile, s", "regret")
@@ -124,6 +128,14 @@ def source_of(name: str, folder: Path, batch: int) -> Path:
     return path
 
 
+def quantized(path: Path, folder: Path, shapes: Mapping[str, Sequence[int]], threads: int) -> Path:
+    """Return the int8 file of a model, calibrated on seeded inputs."""
+    target, graph = folder / "int8.onnx", sw.load(path, shapes=shapes)
+    samples = [random_inputs(graph, seed) for seed in range(1, CALIBRATION + 1)]
+    sw.quantize(path, samples, target, method="minmax", threads=threads)
+    return target
+
+
 def fixed_shapes(path: Path, batch: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of inputs; an open first dimension is the batch."""
     graph = onnx.load(path, load_external_data=False).graph
@@ -175,6 +187,8 @@ def measure(argument: str, options: argparse.Namespace) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         path = source_of(argument, Path(folder), options.batch)
         shapes = fixed_shapes(path, options.batch)
+        if options.int8:
+            path = quantized(path, Path(folder), shapes, options.threads)
         given: dict[str, Any] = {"shapes": shapes, "threads": options.threads}
         start = time.perf_counter()
         compiled(path, given | {"cache_dir": folder})
@@ -225,7 +239,8 @@ def in_process(argument: str, options: argparse.Namespace) -> Result | str:
     """Measure one network in another process; on failure, return the last line of the error."""
     command = [sys.executable, __file__, argument, "--single", f"--batch={options.batch}"]
     command += [f"--threads={options.threads}", f"--runs={options.runs}"]
-    command += [f"--pause={options.pause}", *(["--regret"] if options.regret else [])]
+    command += [f"--pause={options.pause}"]
+    command += [f"--{name}" for name in ("regret", "int8") if getattr(options, name)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
@@ -291,6 +306,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.03, help="seconds before each turn")
     parser.add_argument("--regret", action="store_true", help="compare with measured costs, too")
+    parser.add_argument("--int8", action="store_true", help="quantize the networks first")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--single", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -453,3 +453,25 @@ def test_models_with_dynamic_quantization(
     assert error_of(model, fallback=False) < 1e-5
     compiled = sw.compile(model, tune="model", threads=1, fallback=False)
     assert not any(decision.chosen.algorithm == "host" for decision in compiled.plan.decisions)
+
+
+def test_large_weights_stay_integers():
+    """Their real numbers take more memory than constants of a small model may."""
+    weights = np.ones((9 << 10, 8 << 10), np.int8)
+    shape, names = weights.shape, ("w", "w.scale", "w.zero")
+    arrays = (weights, np.full(shape[0], 0.5, F32), np.zeros(shape[0], np.int8))
+    graph = helper.make_graph(
+        [
+            helper.make_node("DequantizeLinear", names, ["real"], axis=0),
+            helper.make_node("Gemm", ["x", "real"], ["y"], transB=1),
+        ],
+        "large",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, shape[1]))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, shape[0]))],
+        [numpy_helper.from_array(array, name) for name, array in zip(names, arrays, strict=True)],
+    )
+    found = sw.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]))
+    grid = found.values["real"].grid
+    assert grid is not None
+    assert (grid.dtype, grid.axis, set(grid.scales)) == ("s8", 0, {0.5})
+    assert float(found.constants["real"].array[-1, -1]) == 0.5

@@ -255,6 +255,32 @@ def test_the_file_has_integers_for_all_layers(small: Path, tmp_path: Path) -> No
     assert {f"{row.name}/weight/quantized" for row in found.rows} <= integers
 
 
+def test_branches_that_are_always_zero_are_computed_in_integers() -> None:
+    """The last norm of a residual branch often begins as zero, in networks without training."""
+    random, b = np.random.default_rng(5), sw.GraphBuilder("residual")
+
+    def w(*shape: int) -> str:
+        return b.constant(random.standard_normal(shape).astype(F32) * F32(0.2), "w")
+
+    around = {"pads": (1, 1, 1, 1)}
+    y = b.op("relu", [b.op("conv", [b.input("x", (1, 3, 8, 8)), w(8, 3, 3, 3)], around)])
+    zero = b.constant(np.zeros((8, 8, 3, 3), F32), "zero")
+    branch = b.op("conv", [b.op("relu", [b.op("conv", [y, w(8, 8, 3, 3)], around)]), zero], around)
+    y = b.op("relu", [b.op("add", [branch, y])])
+    graph = b.build([b.op("conv", [y, w(4, 8, 1, 1)])])
+    samples = images(8, 4)
+    model, exact = (
+        sw.compile(item, tune="model") for item in (sw.quantize(graph, samples).graph, graph)
+    )
+    assert isinstance(model, sw.CompiledModel)
+    steps = model.profile({"x": samples[0]}).rows
+    products = [row.formats for row in steps if "conv" in row.kernel]
+    assert len(products) == 4
+    assert all("u8" in formats for formats in products)
+    pairs = [[np.asarray(item(x)) for item in (model, exact)] for x in samples]
+    assert 0 < relative([a for a, _ in pairs], [b for _, b in pairs]) < 2e-2
+
+
 @pytest.mark.parametrize("activations", ["uint8", "int8"])
 @pytest.mark.parametrize("method", ["minmax", "percentile", "mse"])
 def test_every_method_and_type(small: Path, tmp_path: Path, activations: Any, method: str) -> None:

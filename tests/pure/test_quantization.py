@@ -13,6 +13,7 @@ from tests.networks import F32, Net, rng
 
 import stridewise as sw
 from stridewise.graph import Graph
+from stridewise.ops.quantize import has_reciprocal
 from stridewise.quantization.equalize import equalized
 from stridewise.quantization.rebuild import quantized_graph, simulated_graph
 from stridewise.quantization.scheme import Scheme, make_scheme
@@ -85,6 +86,16 @@ def test_all_values_are_within_half_a_step(array, dtype):
     found = parameters(seen, dtype, "minmax")
     # The zero point is rounded, which moves the range by up to half a step.
     assert np.abs(rounded(array, found) - array).max() <= 1.001 * found.scale
+    assert rounded(np.zeros(1, F32), found) == 0
+
+
+@given(st.sampled_from([0.0, 1e-40, -1e-31, 1e-29]), DTYPES, METHODS)
+def test_scales_have_a_reciprocal(size, dtype, method):
+    seen = Histogram()
+    seen.add(np.full(9, size, F32))
+    found = parameters(seen, dtype, method)
+    assert has_reciprocal(np.asarray(found.scale, F32))
+    assert found.scale == 1.0
     assert rounded(np.zeros(1, F32), found) == 0
 
 

@@ -66,8 +66,9 @@ def _dequantize(node: Node, operands: Operands) -> tuple[Array, ...]:
     """Source: ONNX, DequantizeLinear: (x - zero point) * scale."""
     x, scale, zero = (array(operands, index) for index in range(3))
     # float32 cannot represent the difference of 32-bit integers.
-    centered = x.astype(np.int64) - _along(node, x, zero).astype(np.int64)
-    return (centered.astype(np.float32) * _along(node, x, scale),)
+    wide = np.int64 if x.dtype.itemsize == np.int32().itemsize else np.float32
+    centered = x.astype(wide) - _along(node, x, zero).astype(wide)
+    return (centered.astype(np.float32, copy=False) * _along(node, x, scale),)
 
 
 register(

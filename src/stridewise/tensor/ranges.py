@@ -23,8 +23,8 @@ Activations = Literal["uint8", "int8"]
 
 _SHRINKS = np.linspace(0.3, 1.0, 71)
 _WEIGHT_SHRINKS = np.linspace(0.7, 1.0, 31)
-_TINY = 2.0**-100
-"""The least scale: products of two are no denormals. Tensors that need less are taken for 0."""
+_TINY = 2.0**-99
+"""The least scale that has a reciprocal, as kernels need it. Tensors with less are taken for 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,19 @@ def _as_real(
         attrs: dict[str, Attr] = {"scale": number[0], "zero_point": number[1], "dtype": dtype}
         return "dequantize", [x], attrs, None
     grid = _weights_grid(imp, x, scale, zero, axis)
-    return "mul", _factors(imp, node, role, x, scale, zero, axis), {}, grid
+    if grid is None:
+        return "mul", _factors(imp, node, role, x, scale, zero, axis), {}, None
+    # One operator: steps on large weights would each take as many bytes as their real numbers.
+    scales, zeros = np.asarray(grid.scales, np.float32), np.asarray(grid.zero_points, dtype)
+    if grid.axis is None:
+        scales, zeros = scales.reshape(()), zeros.reshape(())
+    numbers = [
+        imp.constant(f"{node.outputs[0]}/{role}.scale", scales),
+        imp.constant(
+            f"{node.outputs[0]}/{role}.zero", np.array(np.broadcast_to(zeros, scales.shape))
+        ),
+    ]
+    return "dequantize_linear", [x, *numbers], {"axis": axis}, grid
 
 
 def real_of(

@@ -66,7 +66,7 @@ def _dequantize(node: Node, operands: Operands) -> tuple[Array, ...]:
     """Source: ONNX, DequantizeLinear: (x - zero point) * scale."""
     x, scale, zero = (array(operands, index) for index in range(3))
     # float32 cannot represent the difference of 32-bit integers.
-    wide = np.int64 if x.dtype.itemsize == np.int32().itemsize else np.float32
+    wide = np.int64 if x.dtype == np.int32 else np.float32
     centered = x.astype(wide) - _along(node, x, zero).astype(wide)
     return (centered.astype(np.float32, copy=False) * _along(node, x, scale),)
 

@@ -184,6 +184,12 @@ def _clip_windows() -> Graph:
     return b.build([y, b.op("max_pool", [x], whole)])
 
 
+def _flip_windows() -> Graph:
+    b, x = net(1, 2, 3, 3)
+    y = b.op("conv_transpose", [x, b.const(*range(4), shape=(2, 1, 1, 2))], {"pads": (0, 1, 0, 0)})
+    return b.build([b.op("conv_transpose", [y, b.const(1, shape=(1, 1, 1, 1))], {"strides": (2, 2)})])
+
+
 def _merge_branches() -> Graph:
     b, x = net(1, 2, 2, 2)
     row = b.const(*range(6), shape=(2, 1, 1, 3))
@@ -368,6 +374,7 @@ GOLDEN = {
     "compute_on_reals": _compute_on_reals,
     "split_resize": _split_resize,
     "clip_windows": _clip_windows,
+    "flip_windows": _flip_windows,
     "recognize_shuffle": _recognize_shuffle,
     "recognize_norms": _recognize_norms,
     "part_axes": _part_axes,

@@ -18,6 +18,7 @@ from stridewise.ops import infer
 from stridewise.passes.ability import Ability
 from stridewise.passes.clip_windows import clip_windows
 from stridewise.passes.compute_on_reals import compute_on_reals
+from stridewise.passes.flip_windows import flip_windows
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
@@ -115,6 +116,11 @@ _RECOGNIZED = (
         "clip_windows",
         "shortens windows of poolings to the elements that lie inside of the image",
         clip_windows,
+    ),
+    Pass(
+        "flip_windows",
+        "replaces transposed convolutions of stride 1 by convolutions",
+        flip_windows,
     ),
     Pass(
         "recognize_shuffle",

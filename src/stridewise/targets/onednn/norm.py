@@ -22,7 +22,7 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, refused
-from stridewise.targets.onednn.memory import memory_of
+from stridewise.targets.onednn.memory import memory_of, storage_of
 from stridewise.targets.onednn.pointwise import expanded, flops_of, steps_with_posts
 from stridewise.targets.onednn.post_ops import takes_snap
 
@@ -42,6 +42,8 @@ def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refu
         if kind not in results:
             continue
         memory = memory_of(fmt, canonical_shape(x, fmt))
+        if rows == [None, None] and not _has_vectors(memory):
+            continue  # the library has loops over single elements, and the core's kernel vectors
         # With zero statistics and an epsilon of 1 a batch norm is a scale and a shift, and nothing
         # is divided by zero in the spare lanes of blocked formats.
         spec = KernelSpec(
@@ -73,6 +75,12 @@ def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refu
             (Alias(0, 0, 0, "in place"),),
         )
     yield from _in_one_pass(context)
+
+
+def _has_vectors(memory: MemorySpec) -> bool:
+    """Return whether channels lie side by side, in whole vectors of every instruction set."""
+    is_last = memory.tag.endswith("b")
+    return storage_of(memory) == "blocked" or (is_last and memory.dims[1] % 16 == 0)
 
 
 def _rows(context: KernelContext) -> Iterator[tuple[str, Format, Format, MemorySpec, MemorySpec]]:

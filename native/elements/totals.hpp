@@ -11,8 +11,9 @@ namespace stridewise {
 class Totals : public Kernel {
   public:
     // The source is [outer, rows, inner], the result [outer, inner], both dense and of f32, s32 or
-    // s64. `op` is "sum", "max", "min" or, for f32, "mean". Sums of integers wrap around; those of
-    // f32 are added in their order, so that rows should be few. NaN is propagated.
+    // s64. `op` is "sum", "max", "min" or, for f32, "mean", "l1", "l2" or "sum_square". Sums of
+    // integers wrap around; those of f32 are added in their order, so that rows should be few. NaN
+    // is propagated.
     Totals(const std::string &op, const std::string &type, const Dims &extents, int threads);
 
     std::string impl() const override { return "totals:portable"; }

@@ -38,7 +38,8 @@ def _remove_no_ops() -> Graph:
     y = b.op("concat", [y], {"axis": 1})
     y = b.op("relu", [y])
     y = b.op("reshape", [b.op("reshape", [y], {"shape": (6,)})], {"shape": (3, 2)})
-    return b.build([b.op("identity", [y], name="y")])
+    row = b.op("expand", [b.input("row", (1, 2))], {"shape": (3, 2)})
+    return b.build([b.op("identity", [b.op("div", [y, row])], name="y")])
 
 
 def stored(b: Net, x: str, zero: float, dtype: str, low: float, high: float) -> str:
@@ -186,8 +187,10 @@ def _clip_windows() -> Graph:
 
 def _flip_windows() -> Graph:
     b, x = net(1, 2, 3, 3)
-    y = b.op("conv_transpose", [x, b.const(*range(4), shape=(2, 1, 1, 2))], {"pads": (0, 1, 0, 0)})
-    return b.build([b.op("conv_transpose", [y, b.const(1, shape=(1, 1, 1, 1))], {"strides": (2, 2)})])
+    weights = b.const(*range(4), shape=(2, 1, 1, 2))
+    y = b.op("conv_transpose", [x, weights], {"pads": (0, 1, 0, 0)})
+    y = b.op("conv_transpose", [y, b.const(1, shape=(1, 1, 1, 1))], {"strides": (2, 2)})
+    return b.build([y])
 
 
 def _merge_branches() -> Graph:

@@ -59,8 +59,7 @@ def convolutions(draw: Any) -> Graph:
     ]
     begins = tuple(min(cut, n - 1) for cut, n in zip(numbers(0, 3), whole, strict=True))
     ends = tuple(
-        min(cut, n - 1 - begin)
-        for cut, n, begin in zip(numbers(0, 3), whole, begins, strict=True)
+        min(cut, n - 1 - begin) for cut, n, begin in zip(numbers(0, 3), whole, begins, strict=True)
     )
     pads = (*begins, *ends)
     groups = draw(st.integers(1, 3))

@@ -173,6 +173,26 @@ def test_constants_that_would_grow_without_bound_stay_nodes():
     )
 
 
+@given(data=st.data())
+def test_elementwise_operators_read_what_expansions_read(data: Any):
+    rank = data.draw(st.integers(1, 4))
+    whole = tuple(data.draw(st.lists(st.integers(1, 3), min_size=rank, max_size=rank)))
+    op = data.draw(st.sampled_from(["add", "div", "pow", "where"]))
+    b = Net("g")
+    operands: list[str] = []
+    for index in range(3 if op == "where" else 2):
+        ones = data.draw(st.lists(st.booleans(), min_size=rank, max_size=rank))
+        shape = tuple(1 if one else n for one, n in zip(ones, whole, strict=True))
+        x = b.input(f"x{index}", shape[data.draw(st.integers(0, rank)) :])
+        expanded = b.op("expand", [x], {"shape": whole})
+        is_condition = op == "where" and index == 0
+        operands.append(b.op("greater", [expanded, x]) if is_condition else expanded)
+    after, _ = run("remove_no_ops", b.build([b.op(op, operands)]))
+    # One stays if no other operand has all extents of the result.
+    made = {node.outputs[0]: node.op for node in after.nodes}
+    assert [made.get(name) for name in after.nodes[-1].inputs].count("expand") <= 1
+
+
 def test_no_ops_whose_result_the_caller_asks_for_stay():
     b, x = net(1, 2)
     y = b.op("relu", [x])

@@ -194,7 +194,7 @@ def test_totals_of_few_elements_and_of_integers(seed):
     rng = np.random.default_rng(seed)
     shape = tuple(int(extent) for extent in rng.integers(1, 40, rng.integers(1, 4)))
     dtype, op = (str(rng.choice(found)) for found in (["float32", "int32", "int64"], TOTALS))
-    if op == "reduce_mean":
+    if op in FLOAT_TOTALS:
         dtype = "float32"
     first = int(rng.integers(len(shape)))
     axes = tuple(range(first, int(rng.integers(first, len(shape))) + 1))
@@ -214,7 +214,8 @@ def test_totals_of_few_elements_and_of_integers(seed):
     assert "host" not in kinds(model)
 
 
-TOTALS = ["reduce_max", "reduce_mean", "reduce_min", "reduce_sum"]
+FLOAT_TOTALS = ["reduce_l1", "reduce_l2", "reduce_mean", "reduce_sum_square"]
+TOTALS = [*FLOAT_TOTALS, "reduce_max", "reduce_min", "reduce_sum"]
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])

@@ -88,8 +88,8 @@ _IMPORTED = (
     ),
     Pass(
         "remove_no_ops",
-        "removes identities, empty pads, full slices, concats of one tensor; shortens chains "
-        "of reshapes",
+        "removes identities, empty pads, full slices, concats of one tensor, expansions that "
+        "elementwise operators read; shortens chains of reshapes",
         remove_no_ops,
     ),
     Pass(

@@ -1,6 +1,7 @@
 """Remove nodes that change nothing: identities, empty pads, full slices, lone concats, dropout.
 
-Chains of reshapes shrink to their last one.
+Chains of reshapes shrink to their last one, and elementwise operators, which broadcast by themselves,
+read what an expansion reads.
 """
 
 from __future__ import annotations
@@ -9,10 +10,15 @@ import dataclasses
 
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
+from stridewise.ops import infer
+from stridewise.ops.pointwise import OPERANDS
 from stridewise.ops.reduce import REDUCTIONS
 from stridewise.ops.resize import resized_axes
 
 __all__ = ["remove_no_ops"]
+
+_BROADCASTING = frozenset(op for op, count in OPERANDS.items() if count > 1) - {"prelu"}
+"""Operators whose operands may have any shapes that broadcast."""
 
 
 def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
@@ -36,6 +42,20 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
     return node.op in ("identity", "reshape", "pad", "expand", "cast", "tile")
 
 
+def _unexpanded(rewriter: Rewriter, node: Node) -> Node:
+    """Return an elementwise operator that reads the sources of expansions where it can."""
+    for index, name in enumerate(node.inputs):
+        before = rewriter.producer(name)
+        if before is None or before.op != "expand":
+            continue
+        inputs = (*node.inputs[:index], before.inputs[0], *node.inputs[index + 1 :])
+        types = tuple(rewriter.value(item).type for item in inputs)
+        direct = dataclasses.replace(node, inputs=inputs)
+        if infer(direct, types) == (rewriter.value(node.outputs[0]).type,):
+            node = direct
+    return node
+
+
 def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     """Return the graph without nodes that only pass their input on."""
     rewriter = Rewriter(graph)
@@ -47,6 +67,10 @@ def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
                 merged = dataclasses.replace(node, inputs=before.inputs)
                 rewriter.replace(node, merged)
                 node = merged  # noqa: PLW2901 (go on with the merged node)
+        if node.op in _BROADCASTING:
+            direct = _unexpanded(rewriter, node)
+            if direct is not node:
+                rewriter.replace(node, direct)
         if _is_no_op(rewriter, node) and not rewriter.bypass(node, node.inputs[0]):
             reason = "the caller asks for its result by name"
             refusals.append(Refusal("remove_no_ops", node.name, reason))

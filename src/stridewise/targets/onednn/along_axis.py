@@ -73,7 +73,14 @@ def _running(context: KernelContext) -> Iterable[KernelOption | Refusal]:
 
 # --- totals ---------------------------------------------------------------------------------------
 
-_TOTALS = {"reduce_max": "max", "reduce_mean": "mean", "reduce_min": "min", "reduce_sum": "sum"}
+_TOTALS = {"reduce_max": "max", "reduce_min": "min", "reduce_sum": "sum"}
+_FLOAT_TOTALS = {
+    **_TOTALS,
+    "reduce_l1": "l1",
+    "reduce_l2": "l2",
+    "reduce_mean": "mean",
+    "reduce_sum_square": "sum_square",
+}
 _FEW = 128
 """Elements of float32 that are added in their order at most, as in the kernels of reductions."""
 
@@ -82,12 +89,13 @@ def totals(context: KernelContext) -> Iterable[KernelOption]:
     """Yield the reduction of axes next to one another in memory: few elements, or integers."""
     node = context.node
     x = context.value(node.inputs[0])
-    op, axes = _TOTALS.get(node.op), sorted(reduced_axes(node, len(x.shape)))
-    count = prod(x.shape[axis] for axis in axes)
     is_float = x.dtype.name == "float32"
+    op = (_FLOAT_TOTALS if is_float else _TOTALS).get(node.op)
+    axes = sorted(reduced_axes(node, len(x.shape)))
+    count = prod(x.shape[axis] for axis in axes)
     if op is None or not axes or node.post_ops or (is_float and count > _FEW):
         return
-    if x.dtype.name not in _SELECTED or (op == "mean" and not is_float):
+    if x.dtype.name not in _SELECTED:
         return
     for source, result, order in _orders(context, axes):
         first = order.index(axes[0])
@@ -139,5 +147,9 @@ FAMILY = Family(
         "top_k": KernelKind({"plain": 0.1}),
         "totals": KernelKind({"plain": 0.5}),
     },
-    typed={"top_k": _top_k, **dict.fromkeys(_RUNNING, _running), **dict.fromkeys(_TOTALS, totals)},
+    typed={
+        "top_k": _top_k,
+        **dict.fromkeys(_RUNNING, _running),
+        **dict.fromkeys((*_TOTALS, "reduce_mean"), totals),
+    },
 )

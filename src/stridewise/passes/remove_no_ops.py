@@ -1,7 +1,7 @@
 """Remove nodes that change nothing: identities, empty pads, full slices, lone concats, dropout.
 
-Chains of reshapes shrink to their last one, and elementwise operators, which broadcast by themselves,
-read what an expansion reads.
+Chains of reshapes shrink to their last one, and elementwise operators, which broadcast by
+themselves, read what an expansion reads.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tests.networks import F32, Net
 
-from stridewise.graph import Graph
+from stridewise.graph import Attr, Graph
 
 __all__ = ["GOLDEN", "net", "stored"]
 
@@ -176,6 +176,23 @@ def _fold_pad() -> Graph:
     y = b.op("pad", [b.op("relu", [y])], around)
     y = b.op("max_pool", [y], {"kernel": (3, 3), "strides": (2, 2)})
     return b.build([b.op("avg_pool", [b.op("pad", [y], around)], {"kernel": (3, 3)})])
+
+
+def local_response(b: Net, x: str, size: int = 3, **changes: Attr) -> str:
+    """Add a local response normalization as PyTorch writes it."""
+    shape = b.type(x).shape
+    rest = (0,) * (len(shape) - 2)
+    window = {"kernel": (size, *(1 for _ in rest)), "pads": (size // 2, *rest) * 2}
+    y = b.op("reshape", [b.op("mul", [x, x])], {"shape": (shape[0], 1, *shape[1:])})
+    y = b.op("avg_pool", [y], {"count_include_pad": 1, **window, **changes})
+    y = b.op("reshape", [y], {"shape": shape})
+    y = b.op("add", [b.op("mul", [y, b.const(0.5, shape=())]), b.const(2, shape=())])
+    return b.op("div", [x, b.op("power", [y], {"alpha": 0.75})])
+
+
+def _recognize_lrn() -> Graph:
+    b, x = net(1, 4, 2, 3)
+    return b.build([local_response(b, x)])
 
 
 def _clip_windows() -> Graph:
@@ -392,6 +409,7 @@ GOLDEN = {
     "split_products": _split_products,
     "hoist_factors": _hoist_factors,
     "fold_pad": _fold_pad,
+    "recognize_lrn": _recognize_lrn,
     "merge_branches": _merge_branches,
     "turn_products": _turn_products,
     "merge_moves": _merge_moves,

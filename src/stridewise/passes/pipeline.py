@@ -39,6 +39,7 @@ from stridewise.passes.nest_concats import nest_concats
 from stridewise.passes.part_axes import part_axes
 from stridewise.passes.place_indices import place_indices
 from stridewise.passes.recognize_activations import recognize_activations
+from stridewise.passes.recognize_lrn import recognize_lrn
 from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
 from stridewise.passes.remove_dead import remove_dead
@@ -181,6 +182,11 @@ _FOLDED = (
         "fold_pad",
         "adds the padding of a `Pad` to that of the convolution or pooling after it",
         fold_pad,
+    ),
+    Pass(
+        "recognize_lrn",
+        "joins local response normalizations, which PyTorch writes as several nodes",
+        recognize_lrn,
     ),
     Pass(
         "merge_branches",

@@ -77,6 +77,12 @@ def test_stride_1_becomes_a_convolution() -> None:
     assert (node.op, node.ints_attr("pads")) == ("conv", (2, 1, 1, 1))
 
 
+def test_flipped_weights_have_strides_of_their_own() -> None:
+    (node,) = (after := flipped(transposed((4, 4), (1, 1)))).nodes
+    array = after.constants[node.inputs[1]].array
+    assert min(array.strides) > 0
+
+
 def test_others_stay() -> None:
     assert ops(flipped(transposed((8, 8), (2, 2), strides=(1, 2)))) == ["conv_transpose"]
     # Of one element, a convolution would multiply 16 taps for each of 16 results.

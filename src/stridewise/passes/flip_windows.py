@@ -24,7 +24,7 @@ def _flipped(weights: Array, groups: int) -> Array:
     inputs, each, *window = weights.shape
     apart = weights.reshape(groups, inputs // groups, each, *window).swapaxes(1, 2)
     joined = apart.reshape(groups * each, inputs // groups, *window)
-    return np.ascontiguousarray(np.flip(joined, axis=tuple(range(2, joined.ndim))))
+    return np.flip(joined, axis=tuple(range(2, joined.ndim))).copy()
 
 
 def _pads(rewriter: Rewriter, node: Node, window: tuple[int, ...]) -> tuple[int, ...] | None:

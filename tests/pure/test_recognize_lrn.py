@@ -26,7 +26,7 @@ def recognized(graph: Graph) -> tuple[Node, ...]:
     return after.nodes
 
 
-@pytest.mark.parametrize("shape", [(2, 7, 3, 4), (1, 3, 5), (2, 4, 1, 2)])
+@pytest.mark.parametrize("shape", [(2, 7, 3, 4), (1, 3, 5, 1), (2, 4, 1, 2)])
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_it_becomes_one_node(shape, size):
     b = Net("g")
@@ -48,6 +48,13 @@ def test_it_becomes_one_node(shape, size):
 def test_other_windows_stay(changes):
     b = Net("g")
     nodes = recognized(b.build([local_response(b, b.input("x", (2, 4, 3, 5)), **changes)]))
+    assert "lrn" not in [node.op for node in nodes]
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 5), (1, 3, 2, 2, 2)])
+def test_other_ranks_stay(shape):
+    b = Net("g")
+    nodes = recognized(b.build([local_response(b, b.input("x", shape))]))
     assert "lrn" not in [node.op for node in nodes]
 
 

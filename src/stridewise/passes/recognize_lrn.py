@@ -12,6 +12,9 @@ from stridewise.ops.data_format import is_turned
 
 __all__ = ["recognize_lrn"]
 
+_IMAGE = 4
+"""Axes of the tensors that have fast kernels: the library's others are loops over elements."""
+
 
 def _made(rewriter: Rewriter, name: str, op: str) -> Node | None:
     """Return the node of one operator that gives a value to one other node."""
@@ -36,7 +39,8 @@ def _is_over_channels(rewriter: Rewriter, pool: Node, shape: tuple[int, ...]) ->
     rank, size = len(kernel), kernel[0]
     half = (size // 2, *(0,) * (rank - 1))
     return (
-        not is_turned(pool)
+        len(shape) == _IMAGE
+        and not is_turned(pool)
         and inner[:3] == (shape[0], 1, shape[1])
         and size % 2 == 1
         and set(kernel[1:]) <= {1}

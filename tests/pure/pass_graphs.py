@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from tests.networks import F32, Net
 
@@ -181,9 +183,10 @@ def _fold_pad() -> Graph:
 def local_response(b: Net, x: str, size: int = 3, **changes: Attr) -> str:
     """Add a local response normalization as PyTorch writes it."""
     shape = b.type(x).shape
-    rest = (0,) * (len(shape) - 2)
+    inner = (shape[0], 1, *shape[1:3], *((prod(shape[3:]),) if shape[3:] else ()))
+    rest = (0,) * (len(inner) - 3)
     window = {"kernel": (size, *(1 for _ in rest)), "pads": (size // 2, *rest) * 2}
-    y = b.op("reshape", [b.op("mul", [x, x])], {"shape": (shape[0], 1, *shape[1:])})
+    y = b.op("reshape", [b.op("mul", [x, x])], {"shape": inner})
     y = b.op("avg_pool", [y], {"count_include_pad": 1, **window, **changes})
     y = b.op("reshape", [y], {"shape": shape})
     y = b.op("add", [b.op("mul", [y, b.const(0.5, shape=())]), b.const(2, shape=())])

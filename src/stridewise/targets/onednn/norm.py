@@ -42,7 +42,7 @@ def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refu
         if kind not in results:
             continue
         memory = memory_of(fmt, canonical_shape(x, fmt))
-        if rows == [None, None] and not _has_vectors(memory):
+        if not _has_vectors(memory):
             continue  # the library has loops over single elements, and the core's kernel vectors
         # With zero statistics and an epsilon of 1 a batch norm is a scale and a shift, and nothing
         # is divided by zero in the spare lanes of blocked formats.
@@ -84,13 +84,15 @@ def _has_vectors(memory: MemorySpec) -> bool:
 
 
 def _rows(context: KernelContext) -> Iterator[tuple[str, Format, Format, MemorySpec, MemorySpec]]:
-    """Yield kinds and formats of source and result, their memory, and that of constant rows."""
+    """Yield kinds and formats of source and result, their memory, and that of rows of channels.
+
+    Rows that are no constants lie side by side, as those of a tensor without blocks do.
+    """
     node = context.node
     x, results = context.value(node.inputs[0]), context.formats(node.outputs[0])
-    if not all(map(context.is_constant, node.inputs[1:3])):
-        return
+    fixed = all(map(context.is_constant, node.inputs[1:3]))
     for kind, fmt in context.formats(x.name).items():
-        if kind in results:
+        if kind in results and (fixed or not fmt.is_blocked):
             memory = memory_of(fmt, canonical_shape(x, fmt))
             row = (1, x.shape[1], *(1,) * (len(memory.dims) - 2))
             yield kind, fmt, results[kind], memory, MemorySpec(row, memory.tag)
@@ -99,6 +101,8 @@ def _rows(context: KernelContext) -> Iterator[tuple[str, Format, Format, MemoryS
 def _in_one_pass(context: KernelContext) -> Iterator[KernelOption]:
     """Yield a product and a sum of each channel, and the post-ops, by the core's kernel."""
     found = expanded(steps_with_posts(context.node))
+    fixed = [context.is_constant(name) for name in context.node.inputs[1:3]]
+    rows = tuple(None if is_fixed else nd(1) for is_fixed in fixed)
     for kind, fmt, result, memory, row in _rows(context):
         spec = KernelSpec(
             "pointwise",
@@ -108,12 +112,15 @@ def _in_one_pass(context: KernelContext) -> Iterator[KernelOption]:
         )
         args = (
             Arg("src0", input_of(0)),
-            *(Arg(f"src{index}", input_of(index), reshape=row.dims) for index in (1, 2)),
+            *(
+                Arg(f"src{index}", input_of(index), reshape=row.dims if is_fixed else None)
+                for index, is_fixed in enumerate(fixed, start=1)
+            ),
             Arg("dst", output_of()),
         )
         yield KernelOption(
             f"pointwise, {kind}",
-            (fmt, None, None),
+            (fmt, *rows),
             (result,),
             (Call(spec, args),),
             (Alias(0, 0, 0, "in place"),),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
-from tests.networks import F32, Net
+from tests.networks import F32, Net, rng
 
-from stridewise.graph import Attr, Graph
+from stridewise.graph import Attr, Graph, Refusal
+from stridewise.graph.verify import verify
+from stridewise.ops import infer
+from stridewise.runtime.simulation.reference import run_reference
 
 __all__ = ["GOLDEN", "net", "stored"]
 
@@ -178,6 +182,23 @@ def _fold_pad() -> Graph:
     y = b.op("pad", [b.op("relu", [y])], around)
     y = b.op("max_pool", [y], {"kernel": (3, 3), "strides": (2, 2)})
     return b.build([b.op("avg_pool", [b.op("pad", [y], around)], {"kernel": (3, 3)})])
+
+
+Rewriting = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
+
+
+def rewritten(rewrite: Rewriting, graph: Graph, atol: float = 1e-6) -> Graph:
+    """Run one pass, compare the results, and return the new graph, which the pass leaves alone."""
+    verify(graph, infer)
+    after, _ = rewrite(graph)
+    verify(after, infer)
+    draw = rng(1)
+    feeds = {name: draw.normal(size=graph.value(name).shape).astype(F32) for name in graph.inputs}
+    expected, found = run_reference(graph, feeds), run_reference(after, feeds)
+    for name in graph.outputs:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=atol)
+    assert rewrite(after)[0] == after
+    return after
 
 
 def local_response(b: Net, x: str, size: int = 3, **changes: Attr) -> str:

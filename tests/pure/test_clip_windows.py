@@ -7,28 +7,18 @@ from typing import Any
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.networks import F32, Net, rng
+from tests.networks import Net
 
 from stridewise.graph import Graph
-from stridewise.graph.verify import verify
-from stridewise.ops import infer
 from stridewise.ops.conv import window_extent
 from stridewise.passes.clip_windows import clip_windows
-from stridewise.runtime.simulation.reference import run_reference
+
+from .pass_graphs import rewritten
 
 
 def clipped(graph: Graph) -> Graph:
     """Clip windows, compare the results, and return the new graph."""
-    verify(graph, infer)
-    after, _ = clip_windows(graph)
-    verify(after, infer)
-    draw = rng(1)
-    feeds = {name: draw.normal(size=graph.value(name).shape).astype(F32) for name in graph.inputs}
-    expected, found = run_reference(graph, feeds), run_reference(after, feeds)
-    for name in graph.outputs:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
-    assert clip_windows(after)[0] == after
-    return after
+    return rewritten(clip_windows, graph)
 
 
 @st.composite

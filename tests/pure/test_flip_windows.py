@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.networks import F32, Net, rng
 
 from stridewise.graph import Graph
-from stridewise.graph.verify import verify
-from stridewise.ops import infer
 from stridewise.passes.flip_windows import flip_windows
-from stridewise.runtime.simulation.reference import run_reference
+
+from .pass_graphs import rewritten
 
 
 def ops(graph: Graph) -> list[str]:
@@ -22,15 +20,7 @@ def ops(graph: Graph) -> list[str]:
 
 def flipped(graph: Graph) -> Graph:
     """Flip windows, compare the results, and return the new graph."""
-    after, _ = flip_windows(graph)
-    verify(after, infer)
-    draw = rng(1)
-    feeds = {name: draw.normal(size=graph.value(name).shape).astype(F32) for name in graph.inputs}
-    expected, found = run_reference(graph, feeds), run_reference(after, feeds)
-    for name in graph.outputs:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
-    assert flip_windows(after)[0] == after
-    return after
+    return rewritten(flip_windows, graph, 1e-5)
 
 
 def transposed(

@@ -5,7 +5,7 @@ Small hand-made models are in ``small_models.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,10 @@ def torch_models() -> dict[str, Path]:
 # --- running models -------------------------------------------------------------------------------
 
 
-def run_onnxruntime(
-    model: ModelProto | Path, inputs: Mapping[str, Array], *, joins: bool = True
-) -> dict[str, Array]:
-    """The outputs of ONNX Runtime by name; without ``joins`` each node is a kernel of its own."""
+def in_onnxruntime(
+    model: ModelProto | Path, *, joins: bool = True
+) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+    """A model that runs in ONNX Runtime; without ``joins`` each node is a kernel of its own."""
     options = onnxruntime.SessionOptions()
     if not joins:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -99,7 +99,14 @@ def run_onnxruntime(
     content = str(model) if isinstance(model, Path) else model.SerializeToString()
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def run_onnxruntime(
+    model: ModelProto | Path, inputs: Mapping[str, Array], *, joins: bool = True
+) -> dict[str, Array]:
+    """The outputs of ONNX Runtime by name; without ``joins`` each node is a kernel of its own."""
+    return in_onnxruntime(model, joins=joins)(inputs)
 
 
 def run_reference(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:

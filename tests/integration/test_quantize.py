@@ -17,7 +17,7 @@ import stridewise as sw
 from stridewise.runtime.machine.machine import this_machine
 
 from .commands import Run, fails, own_cache, run
-from .models import run_onnxruntime
+from .models import in_onnxruntime
 
 __all__ = ["own_cache", "run"]
 
@@ -41,16 +41,21 @@ IS_EXACT = this_machine(1).has_int8_products
 """Whether kernels of ONNX Runtime and OpenVINO are exact: without VNNI their sums saturate."""
 
 
+def input_of(path: Path) -> str:
+    (found,) = onnx.load(path).graph.input
+    return found.name
+
+
 def outputs(path: Path, samples: list[Array]) -> list[Array]:
-    (name,) = sw.load(path).inputs
-    return [next(iter(run_onnxruntime(path, {name: x}, joins=IS_EXACT).values())) for x in samples]
+    infer, name = in_onnxruntime(path, joins=IS_EXACT), input_of(path)
+    return [next(iter(infer({name: x}).values())) for x in samples]
 
 
 def by_onnxruntime(path: Path, target: Path, samples: list[Array]) -> None:
     """Quantize with ONNX Runtime: ranges of all values, a scale for each channel of weights."""
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
-    (name,) = sw.load(path).inputs
+    name = input_of(path)
 
     class Reader:
         def __init__(self) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tests.simplified import derived
+from tests.simplified import plan_of
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.planning import Plan, make_plan
+from stridewise.planning import Plan
 from stridewise.program import Written
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.machine.machine import this_machine
@@ -40,7 +40,7 @@ def half_plan(graph: Graph, kind: str, dtype: Precision = "bfloat16") -> Plan:
     """Plan a graph so that as much as possible is stored in bfloat16, in one kind of format."""
     machine = this_machine(2)
     target = onednn_cpu(machine, "exact", dtype)
-    return make_plan(derived(graph), target, machine, HalfOracle(kind))
+    return plan_of(graph, target, machine, HalfOracle(kind))
 
 
 def check(graph: Graph, model: CompiledModel) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from tests.operator_tables import entries
-from tests.simplified import derived
+from tests.simplified import plan_of
 
 from stridewise.graph import Graph, Refusal
 from stridewise.planner import derive
@@ -107,8 +107,10 @@ class ForcingOracle:
 def forced_plan(graph: Graph, kind: str, *, simplified: bool = True) -> Plan:
     """Plan a graph so that as much as possible is stored in one kind of format."""
     machine = this_machine(THREADS)
-    found = derived(graph) if simplified else derive(graph)
-    return make_plan(found, onednn_cpu(machine), machine, ForcingOracle(kind))
+    target, oracle = onednn_cpu(machine), ForcingOracle(kind)
+    if simplified:
+        return plan_of(graph, target, machine, oracle)
+    return make_plan(derive(graph), target, machine, oracle)
 
 
 # --- the graphs -----------------------------------------------------------------------------------

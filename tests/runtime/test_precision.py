@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.networks import networks
-from tests.simplified import simplify
+from tests.simplified import derived, simplify
 
 import stridewise as sw
 from stridewise import zoo
 from stridewise.api import stored as stored_models
 from stridewise.dtypes import dtype_of
-from stridewise.errors import InputError
+from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
+from stridewise.planner.problem.candidates import Offers
 from stridewise.planning import make_plan
 from stridewise.program import Written
 from stridewise.runtime.binding.primitives import implementations
@@ -68,11 +69,23 @@ def test_every_operator_is_right_in_bfloat16(case: str, kind: str) -> None:
 @pytest.mark.parametrize("case", ["chain_17_3", "dense", "post_ops", "shuffle_32", "scalars"])
 def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
     plan = half_plan(CASES[case](), "blocked")
-    for node in plan.graph.nodes:
-        for index, candidate in enumerate(plan.candidates.nodes[node.name]):
-            if any(way is not None and way.dtype == BF16 for way in candidate.option.needs):
-                only = plan.restricted("one", {node.name: (index,)})
-                check(plan.graph, load(lower_plan(only)))
+    offered = {
+        node: [
+            index
+            for index, candidate in enumerate(candidates)
+            if any(way is not None and way.dtype == BF16 for way in candidate.option.needs)
+        ]
+        for node, candidates in plan.candidates.nodes.items()
+    }
+    for at in range(max(map(len, offered.values()))):
+        # One candidate of each node at a time, unless they exclude each other.
+        wanted = {node: (found[at],) for node, found in offered.items() if at < len(found)}
+        try:
+            plans = [plan.restricted("together", wanted)]
+        except PlanError:
+            plans = [plan.restricted("one", {node: only}) for node, only in wanted.items()]
+        for only in plans:
+            check(plan.graph, load(lower_plan(only)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,9 +166,10 @@ def tags(spec: KernelSpec) -> set[str | None]:
 @pytest.mark.skipif(not HAS_BF16, reason="the CPU has no AVX-512, so there are no such kernels")
 def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_is() -> None:
     offered: dict[KernelSpec, None] = {}
+    target = onednn_cpu(this_machine(2), "exact", "bfloat16")
     for make in CASES.values():
-        for group in half_plan(make(), "blocked").candidates.nodes.values():
-            calls = [call for candidate in group for call in candidate.option.calls]
+        for group in Offers.of(derived(make()).graph, target).options.values():
+            calls = [call for option in group for call in option.calls]
             offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
     # Those of Winograd round otherwise, and no case has an expansion.
     winograd = {"winograd", "fitted_winograd", "strided_winograd", "volume_winograd"}

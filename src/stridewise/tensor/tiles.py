@@ -140,12 +140,12 @@ def _part_size(extent: int, wanted: int, nbytes: int = _LINE) -> int:
         return extent
     unit, whole = max(1, wanted // 4), _LINE // gcd(_LINE, nbytes)
     sizes = [max(1, wanted + unit * k) for k in (0, 1, 2, 3, 4, -1, -2)]
-    sizes += [size for size in (wanted // whole * whole, wanted // whole * whole + whole) if size]
+    sizes += [wanted // whole * whole, wanted // whole * whole + whole]
 
     def worth(size: int) -> float:
         return extent / (-(-extent // size) * size) - _RAGGED * (size % whole != 0)
 
-    return max(sizes, key=worth)
+    return max((size for size in sizes if 0 < size <= extent), key=worth)
 
 
 @dataclass(slots=True)

@@ -19,9 +19,10 @@ from stridewise.quantization.rebuild import quantized_graph, simulated_graph
 from stridewise.quantization.scheme import Scheme, make_scheme
 from stridewise.quantization.selection import PRODUCTS, refusals, select, without_zero_point
 from stridewise.quantization.settings import Settings
-from stridewise.runtime.tuning.offers import channel_axis
+from stridewise.runtime.tuning.offers import channel_axis, observed
+from stridewise.tensor import Grid
 from stridewise.tensor.ranges import parameters, quantized_weights
-from stridewise.tensor.statistics import BINS, Histogram, Observed
+from stridewise.tensor.statistics import BINS, Channels, Histogram, Observed
 
 Array = np.ndarray[Any, np.dtype[Any]]
 METHODS = st.sampled_from(["minmax", "percentile", "mse"])
@@ -166,8 +167,11 @@ def inputs(seed: int) -> dict[str, Array]:
 
 def seen_of(graph: Graph) -> dict[str, Observed]:
     """Return what calibration knows, by the reference."""
-    axes = {n.inputs[0]: channel_axis(n, 4) for n in graph.nodes if n.op == "conv"}
-    found = {name: Observed(axes.get(name, 1)) for name in select(graph, ()).tensors}
+    found = {name: Observed() for name in select(graph, ()).tensors}
+    for node in graph.nodes:
+        if node.op in PRODUCTS:
+            axis = channel_axis(node, len(graph.values[node.inputs[0]].shape))
+            found[node.inputs[0]].channels[axis] = Channels()
     for seed in range(3):
         known = {**run_all(graph, inputs(seed)), **inputs(seed)}
         for name, item in found.items():
@@ -305,12 +309,40 @@ def test_corrected_biases_have_the_mean_of_the_float_layer():
     for correct in (False, True):
         scheme = scheme_of(graph, correct=correct)
         layer, node = scheme.layers["conv.3"], next(n for n in graph.nodes if n.name == "conv.3")
-        mean = seen_of(graph)[node.inputs[0]].mean
+        mean = seen_of(graph)[node.inputs[0]].channels[1].mean
         weights, bias = (graph.constants[name].array for name in node.inputs[1:])
         assert layer.bias is not None
         right = weights[:, :, 0, 0] @ mean + bias
         errors[correct] = np.abs(layer.weights.real[:, :, 0, 0] @ mean + layer.bias.real - right)
     assert errors[True].max() < 1e-3 * errors[False].max() + 1e-4
+
+
+@pytest.mark.parametrize("first", ["conv", "matmul"])
+def test_a_tensor_has_other_channels_for_convolutions_than_for_matrix_products(first: str):
+    def graph(*ops: str) -> Graph:
+        b = Net("both")
+        x, random = b.input("x", (1, 3, 8, 8)), rng(5)
+        shapes = {"conv": (4, 3, 3, 3), "matmul": (8, 5)}
+        drawn = {op: random.standard_normal(shape).astype(F32) for op, shape in shapes.items()}
+        return b.build([b.op(op, [x, b.constant(drawn[op], op)], output=f"y:{op}") for op in ops])
+
+    second = "matmul" if first == "conv" else "conv"
+    together = graph(first, second)
+    found, (_, biases) = scheme_of(together), offered(together)
+    for op in (first, second):
+        alone = scheme_of(graph(op))
+        (node,) = alone.layers
+        (layer,) = (found.layers[n.name] for n in together.nodes if n.op == op)
+        bias, right = layer.bias, alone.layers[node].bias
+        assert bias is not None
+        assert right is not None
+        np.testing.assert_array_equal(bias.real, right.real)
+        assert biases.get(op) == offered(graph(op))[1].get(op)
+    assert "conv" in biases
+
+
+def offered(graph: Graph) -> tuple[dict[str, Grid], dict[str, tuple[float, ...]]]:
+    return observed(graph, ({**run_all(graph, x), **x} for x in map(inputs, range(3))))
 
 
 def test_reasons_of_products_that_stay_in_float():

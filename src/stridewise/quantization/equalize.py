@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.graph import Constant, Graph, Node
-from stridewise.quantization.scheme import weight_axis
+from stridewise.quantization.scheme import channels_of, weight_axis
 from stridewise.quantization.selection import refusals
 from stridewise.tensor.statistics import Observed
 
@@ -53,7 +53,7 @@ def equalized(graph: Graph, seen: Mapping[str, Observed]) -> Graph | None:
         return changed.get(name, graph.constants[name].array)
 
     for pair in pairs:
-        factors = _factors(pair.second, seen[pair.second.inputs[0]].peak, data)
+        factors = _factors(pair.second, channels_of(graph, seen, pair.second).peak, data)
         weights, *bias = pair.first.inputs[1:]
         axis = weight_axis(pair.first)
         shape = [-1 if a == axis else 1 for a in range(data(weights).ndim)]

@@ -17,7 +17,7 @@ from stridewise.quantization.scheme import Scheme
 from stridewise.quantization.selection import PRODUCTS, Selection, select
 from stridewise.runtime.tuning.offers import channel_axis
 from stridewise.runtime.verification.closeness import relative_error
-from stridewise.tensor.statistics import Observed
+from stridewise.tensor.statistics import Channels, Observed
 
 __all__ = ["Array", "Sample", "Simulation", "observed", "outputs_error", "reference"]
 
@@ -37,14 +37,11 @@ def observed(graph: Graph, samples: Iterable[Sample], threads: int | None) -> di
         threads: as for :func:`stridewise.compile`.
     """
     names = select(graph, ()).tensors
-    found = {name: Observed(1) for name in names}
+    found = {name: Observed() for name in names}
     for node in graph.nodes:
         if node.op in PRODUCTS and node.inputs[0] in found:
-            rank = len(graph.values[node.inputs[0]].shape)
-            found[node.inputs[0]].axis = channel_axis(node, rank)
-    for name, item in found.items():
-        rank = len(graph.values[name].shape)
-        item.axis = min(item.axis, rank - 1)
+            axis = channel_axis(node, len(graph.values[node.inputs[0]].shape))
+            found[node.inputs[0]].channels[axis] = Channels()
     inner = tuple(name for name in names if name not in graph.inputs)
     everything = tuple(dict.fromkeys((*graph.outputs, *inner)))
     model = compiled(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stridewise.graph import Graph, Node
 from stridewise.quantization.selection import PRODUCTS, select, without_zero_point
 from stridewise.quantization.settings import Settings
-from stridewise.runtime.tuning.offers import mean_error
+from stridewise.runtime.tuning.offers import channel_axis, mean_error
 from stridewise.tensor.ranges import (
     Method,
     Parameters,
@@ -20,7 +20,7 @@ from stridewise.tensor.ranges import (
     parameters,
     quantized_weights,
 )
-from stridewise.tensor.statistics import Histogram, Observed
+from stridewise.tensor.statistics import Channels, Histogram, Observed
 
 __all__ = ["Bias", "Layer", "Scheme", "make_scheme", "weight_axis"]
 
@@ -85,6 +85,12 @@ def weight_axis(node: Node) -> int | None:
     return 1 if node.int_attr("groups", 1) == 1 else None
 
 
+def channels_of(graph: Graph, seen: Mapping[str, Observed], node: Node) -> Channels:
+    """Return what is known of the channels that a product reads."""
+    name = node.inputs[0]
+    return seen[name].channels[channel_axis(node, len(graph.values[name].shape))]
+
+
 def make_scheme(
     graph: Graph,
     seen: Mapping[str, Observed],
@@ -122,7 +128,7 @@ def make_scheme(
     for node in graph.nodes:
         if node.op in PRODUCTS and node.name in chosen.layers:
             x = tensors[node.inputs[0]]
-            mean = seen[node.inputs[0]].mean if correct else None
+            mean = channels_of(graph, seen, node).mean if correct else None
             layers[node.name] = _layer(graph, node, x, mean, method, settings)
     return Scheme(graph, tensors, layers)
 

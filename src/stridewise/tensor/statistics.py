@@ -86,34 +86,48 @@ class Histogram:
 
 
 @dataclass(slots=True)
-class Observed:
-    """What is known of a tensor after calibration.
+class Channels:
+    """What is known of each channel of a tensor.
 
     Attributes:
-        axis: the axis of its channels.
-        histogram: of all values.
         total: sum of the values of each channel; empty before the first.
         peak: greatest magnitude in each channel.
         count: values of one channel so far.
     """
 
-    axis: int
-    histogram: Histogram = field(default_factory=Histogram)
     total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     peak: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     count: int = 0
 
-    def add(self, values: Array) -> None:
-        """Observe one array."""
-        self.histogram.add(values)
-        others = tuple(axis for axis in range(values.ndim) if axis != self.axis % values.ndim)
+    def add(self, values: Array, axis: int) -> None:
+        """Observe one array whose channels are an axis."""
+        others = tuple(a for a in range(values.ndim) if a != axis)
         total = values.sum(axis=others, dtype=np.float64)
         peak = np.maximum(values.max(axis=others), -values.min(axis=others)).astype(np.float64)
         self.total = self.total + total if self.count else total
         self.peak = np.maximum(self.peak, peak) if self.count else peak
-        self.count += values.size // values.shape[self.axis]
+        self.count += values.size // values.shape[axis]
 
     @property
     def mean(self) -> NDArray[np.float64]:
         """The mean of each channel."""
         return self.total / max(self.count, 1)
+
+
+@dataclass(slots=True)
+class Observed:
+    """What is known of a tensor after calibration.
+
+    Attributes:
+        histogram: of all values.
+        channels: of the channels, by the axis that some reader takes for that of channels.
+    """
+
+    histogram: Histogram = field(default_factory=Histogram)
+    channels: dict[int, Channels] = field(default_factory=dict[int, Channels])
+
+    def add(self, values: Array) -> None:
+        """Observe one array."""
+        self.histogram.add(values)
+        for axis, item in self.channels.items():
+            item.add(values, axis)

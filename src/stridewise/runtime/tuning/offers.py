@@ -23,7 +23,7 @@ from stridewise.ops.quantize import MOVES
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.tensor import Grid
 from stridewise.tensor.ranges import parameters, quantized_weights
-from stridewise.tensor.statistics import Histogram, Observed
+from stridewise.tensor.statistics import Channels, Histogram
 
 __all__ = ["bias_of", "channel_axis", "mean_error", "observable", "observed", "with_offers"]
 
@@ -101,19 +101,18 @@ def observed(
     """
     groups = observable(graph)
     seen = {root: Histogram() for root in groups.values()}
-    axes = {
-        node.inputs[0]: channel_axis(node, len(graph.values[node.inputs[0]].shape))
+    channels = {
+        _channels_of(graph, node): Channels()
         for node in graph.nodes
         if _weight_axes(graph, node) is not None
     }
-    channels = {name: Observed(axis) for name, axis in axes.items()}
     count = 0
     for tensors in runs:
         count += 1
         for name, root in groups.items():
             seen[root].add(tensors[name])
-        for name, item in channels.items():
-            item.add(tensors[name])
+        for (name, axis), item in channels.items():
+            item.add(tensors[name], axis)
     known, limits = _bounds(graph), dict[str, Bounds]()
     for name, root in groups.items():
         own = known.get(name, UNBOUNDED)
@@ -122,7 +121,14 @@ def observed(
         root: _grid(item, count, limits[root]) for root, item in seen.items() if item.is_finite
     }
     grids = {name: of_root[root] for name, root in groups.items() if root in of_root}
-    return grids, _biases(graph, {name: channels[name].mean for name in axes if name in grids})
+    means = {key: item.mean for key, item in channels.items() if key[0] in grids}
+    return grids, _biases(graph, means)
+
+
+def _channels_of(graph: Graph, node: Node) -> tuple[str, int]:
+    """Return the activation that a product reads, and the axis of its channels."""
+    name = node.inputs[0]
+    return name, channel_axis(node, len(graph.values[name].shape))
 
 
 def _grid(seen: Histogram, count: int, limits: Bounds) -> Grid:
@@ -154,7 +160,7 @@ def _hull(several: Iterable[Bounds]) -> Bounds:
     return min(lows), max(highs)
 
 
-def _biases(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:
+def _biases(graph: Graph, means: Mapping[tuple[str, int], Array]) -> dict[str, tuple[float, ...]]:
     """Return the bias of each product's rounded weights, by the name of the weights.
 
     It makes up for the mean error of the results. Weights that several nodes read have none.
@@ -162,9 +168,11 @@ def _biases(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, 
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     found: dict[str, tuple[float, ...]] = {}
     for node in graph.nodes:
-        axes, mean = _weight_axes(graph, node), means.get(node.inputs[0])
-        bias = bias_of(node)
-        if axes is None or mean is None or node.op == "conv_transpose":
+        axes = _weight_axes(graph, node)
+        if axes is None or node.op == "conv_transpose":
+            continue
+        mean, bias = means.get(_channels_of(graph, node)), bias_of(node)
+        if mean is None:
             continue
         is_constant = bias in graph.constants or (not bias and node.op == "conv")
         name = str(node.inputs[1])

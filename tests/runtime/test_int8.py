@@ -353,6 +353,14 @@ def test_scalars_are_rounded(dtype: str, zero: int) -> None:
     np.testing.assert_array_equal(model(np.full(7, -0.2, F32)), 0 if zero == 0 else -1.375)
 
 
+def test_lines_times_a_number_are_rounded() -> None:
+    net = Net()
+    x, factor = net.b.input("x", (9,)), net.b.constant(np.array([0.5], F32), "factor")
+    graph = net.build(net.snap(net.b.op("mul", [x, factor]), "u8", 0.125, 118))
+    model = sw.compile(graph, tune="model")
+    np.testing.assert_array_equal(model(np.full(9, -0.5, F32)), -0.25)
+
+
 def test_linear_resize() -> None:
     net = Net()
     x = net.b.op("max_pool", [net.input(1, 32, 8, 8)], {"kernel": (1, 1)})

@@ -82,7 +82,7 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     if first.dims == other.dims == dst.dims:
         return storage == "blocked" and other.tag != dst.tag
     rank = len(dst.dims)
-    if rank == 2:
+    if rank <= 2:
         return first.dims != dst.dims
     kept = tuple(axis for axis in range(rank) if other.dims[axis] != 1)
     tails = [tuple(range(axis, rank)) for axis in range(2, rank)]

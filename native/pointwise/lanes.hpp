@@ -65,7 +65,7 @@ struct Operators {
     STRIDEWISE_OPERATOR(Negative, -x);
     STRIDEWISE_OPERATOR(Absolute, F::floats(F::bits(x) & 0x7FFFFFFF));
     STRIDEWISE_OPERATOR(Reciprocal, 1.0F / x);
-    STRIDEWISE_OPERATOR(Sign, (x > 0.0F ? L::all(1.0F) : (x < 0.0F ? L::all(-1.0F) : x)));
+    STRIDEWISE_OPERATOR(Sign, (x > 0.0F ? L::all(1.0F) : (x < 0.0F ? L::all(-1.0F) : x * 0.0F)));
     STRIDEWISE_OPERATOR(Exponential, F::exponential(x));
     STRIDEWISE_OPERATOR(Logarithm, F::logarithm(x));
     STRIDEWISE_OPERATOR(Sine, W::sine(x));

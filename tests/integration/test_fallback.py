@@ -186,6 +186,21 @@ def test_constants_of_the_other_runtime_are_operands_anywhere(name: str, last: s
     same(sw.compile(given, tune="model")(x), session.run(None, {"x": x})[0])
 
 
+@pytest.mark.parametrize("code", ["INT4", "UINT4", "INT16"])
+def test_quantization_to_other_integers_in_the_domain_of_onnxruntime(code: str) -> None:
+    number = getattr(onnx.TensorProto, code)
+    both = [
+        make_node("QuantizeLinear", ["x", "scale", "zero"], ["codes"], domain="com.microsoft"),
+        make_node("DequantizeLinear", ["codes", "scale", "zero"], ["y"], domain="com.microsoft"),
+    ]
+    x_info = helper.make_tensor_value_info("x", FLOAT, [2, 5])
+    given = model(both, [x_info], "y", {"scale": np.float32(0.25)})
+    given.graph.initializer.append(helper.make_tensor("zero", number, [], [1]))
+    x = np.random.default_rng(3).standard_normal((2, 5)).astype(np.float32)
+    session = ort.InferenceSession(given.SerializeToString())
+    same(sw.compile(given, tune="model")(x), session.run(None, {"x": x})[0])
+
+
 def test_many_threads_share_one_model() -> None:
     given, _ = detector()
     compiled = sw.compile(given, tune="model", threads=2)

@@ -123,6 +123,12 @@ def test_absurd_windows(key: str, value: int) -> None:
         fails(make(node("MaxPool", **attrs)), "node 'n' (MaxPool)")
 
 
+@pytest.mark.parametrize(("op", "opset"), [("Attention", 18), ("DFT", 13), ("RotaryEmbedding", 20)])
+def test_operators_of_later_opsets(op: str, opset: int) -> None:
+    proto = make(node(op, *["x"] * (3 if op == "Attention" else 1)), opset=opset)
+    fails(proto, f"found '{op}' of domain 'ai.onnx' (opset {opset})")
+
+
 # --- constants that grow --------------------------------------------------------------------------
 
 

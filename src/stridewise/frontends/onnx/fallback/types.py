@@ -58,7 +58,9 @@ def inferred(model: ModelProto) -> dict[str, TypeProto]:
         model = shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # native code; a value without a type is open
         return {}
-    return {item.name: item.type for item in model.graph.output if item.HasField("type")}
+    # A type without a value says as much as none.
+    known = (item for item in model.graph.output if item.type.WhichOneof("value") is not None)
+    return {item.name: item.type for item in known}
 
 
 def _with_defaults(node: OnnxNode) -> NodeProto:

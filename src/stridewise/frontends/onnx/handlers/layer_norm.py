@@ -117,6 +117,8 @@ def _lp_norm(imp: Importer, node: OnnxNode) -> None:
         raise node.error("p of 1 or 2", p)
     axis = imp.axis(node, node.integer("axis", -1), len(imp.shape(x)))
     over: dict[str, Attr] = {"axes": (axis,), "keepdims": 1}
+    # Squares and sums of float16 overflow, and it has no numbers as small as the least size.
+    x, own = _widened(imp, node, x, 1)
     if p == 1:
         powers = imp.step(node, "powers", "abs", [x])
     else:
@@ -127,7 +129,11 @@ def _lp_norm(imp: Importer, node: OnnxNode) -> None:
     # Kernels take squares of less than the smallest normal number for zero.
     is_rounded = p != 1 and imp.type(x).dtype.name != "float64"
     least = scalar(imp, node, "least", _TINY**0.5 if is_rounded else _TINY, x)
-    imp.emit(node, "div", [x, imp.step(node, "positive", "maximum", [size, least])])
+    operands = [x, imp.step(node, "positive", "maximum", [size, least])]
+    if own:
+        imp.emit(node, "cast", [imp.step(node, "normal", "div", operands)], {"to": own})
+    else:
+        imp.emit(node, "div", operands)
 
 
 def _neutral(writer: Writer, node: Node, shape: tuple[int, ...]) -> str:

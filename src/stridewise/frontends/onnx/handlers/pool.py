@@ -48,6 +48,7 @@ def _max_pool(imp: Importer, node: OnnxNode) -> None:
     if len(node.outputs) > 1 and imp.used(node.outputs[1]):
         order = node.integer("storage_order", 0)
         imp.emit(node, "max_pool_indices", [x], {**attrs, "storage_order": order}, output=1)
+        imp.pooled[node.outputs[1]] = imp.shape(x)
 
 
 def _average_pool(imp: Importer, node: OnnxNode) -> None:
@@ -129,7 +130,11 @@ def _global_lp_pool(imp: Importer, node: OnnxNode) -> None:
 
 
 def _max_unpool(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, MaxUnpool; indices refer to the output without ``output_shape``."""
+    """Source: ONNX, MaxUnpool.
+
+    Indices refer to the tensor that was pooled, if its max pooling is in the model and it has the
+    ``output_shape``; else, as in ONNX's tests, to the result without ``output_shape``.
+    """
     x, indices = node.required(0), node.required(1)
     sizes = imp.shape(x)[2:]
     window = read_window(node, sizes, node.integers("kernel_shape"))
@@ -145,6 +150,8 @@ def _max_unpool(imp: Importer, node: OnnxNode) -> None:
         if wanted[:2] != imp.shape(x)[:2] or len(wanted) != len(sizes) + 2:
             raise node.error(f"an output shape of {list(imp.shape(x)[:2])} images", list(wanted))
         shape = wanted[2:]
+        if imp.pooled.get(indices) == wanted:
+            inner = shape
     imp.emit(node, "max_unpool", [x, indices], {"inner": inner, "shape": shape})
 
 

@@ -89,7 +89,10 @@ def body_of_branch(importer: Importer, node: OnnxNode) -> Body | None:
 
 def body_of_operator(importer: Importer, node: OnnxNode) -> Body | None:
     """Return the nodes by which ONNX defines a node of its own; None if it does not."""
-    if node.domain or not defs.has(node.op_type) or node.opset > defs.onnx_opset_version():
+    # An operator of a later opset than the model's has no schema there.
+    if node.domain or node.opset > defs.onnx_opset_version():
+        return None
+    if not defs.has(node.op_type, node.opset):
         return None
     schema = cast("Any", defs.get_schema(node.op_type, node.opset))  # stubs lack these methods
     version = _version(schema.function_opset_versions, node.opset)

@@ -62,6 +62,7 @@ class Importer:
     Attributes:
         builder: the graph so far.
         rebatched: pairs of the batch in the model and the requested one.
+        pooled: shapes of what was max-pooled, by the name of the indices.
         keeps: whether the node that is imported becomes nodes even if all it reads is constant.
         trains: whether the graph is to be trained: batch norms in training mode keep running
             statistics in states, and dropout is kept whatever its mode.
@@ -90,6 +91,7 @@ class Importer:
         graph = model.graph
         self.builder = GraphBuilder(name)
         self.rebatched: set[tuple[int, int]] = set()
+        self.pooled: dict[str, tuple[int, ...]] = {}
         self.trains = False
         self.keeps = False
         self.budget = Budget()

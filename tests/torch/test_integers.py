@@ -166,6 +166,22 @@ def test_elements_at_indices_are_those_of_pytorch(name, memory_format, index):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("size", [(), (3, 5)])
+def test_gradients_are_zero_where_classes_are_ignored(size, reduction):
+    def loss(x, target):
+        return F.cross_entropy(x, target, reduction=reduction)
+
+    fast = torch.compile(loss, backend="stridewise")
+    for count in (1, 4):
+        x, target = rand(4, 7, *size).requires_grad_(), integers(4, *size, below=7)
+        target[:count] = -100
+        last = torch.full_like(loss(x, target), float("inf") if reduction == "none" else 1.0)
+        found, wanted = (torch.autograd.grad(f(x, target), x, last)[0] for f in (fast, loss))
+        assert (found[:count] == 0).all()
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("is_weighted", [False, True])
 @pytest.mark.parametrize("size", [(), (3,), (3, 5)])
 def test_losses_of_classes(size, is_weighted, reduction):

@@ -72,6 +72,15 @@ def test_modules():
     assert repr(model).startswith("ModuleModel('Net', x: f32[2,3,9,9]")
 
 
+def test_an_example_that_is_given_twice():
+    class Pair(Net):
+        def forward(self, x, others):
+            return {"x": super().forward(x)["logits"] - super().forward(others[0])["logits"] * 2}
+
+    module, x = Pair().eval(), image()
+    check(compiled(module, x, [x]), module, image(), [image()])
+
+
 def test_one_tensor_is_enough():
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval()
     x = image()

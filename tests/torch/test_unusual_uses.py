@@ -202,3 +202,20 @@ def test_extents_that_the_program_marks():
         mark(x, 0)
         same(fast, model, x)
         same(fast, model, image(7))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_assertions_on_what_tensors_hold(training):
+    def checked(x, at):
+        torch._assert_async((x > -9).all(), "x must be above -9")
+        return (x * 2).relu() + F.one_hot(at, 5)
+
+    fast = compiled(checked)
+    x, at = image(1).requires_grad_(training), torch.zeros(image(1).shape[:3], dtype=torch.int64)
+    x = x[..., :5].detach().requires_grad_(training)
+    for _ in range(2):
+        close(fast(x, at), checked(x, at))
+        with pytest.raises(RuntimeError, match="above -9"):
+            fast(x - 20, at)
+        with pytest.raises(RuntimeError, match="smaller than num_classes"):
+            fast(x, at + 5)

@@ -205,7 +205,7 @@ class Region:
             known = {self._inputs[index]: args[index] for index in packed}
             constants = constants_of(self.module, known, values)
             results = self._aliases.computed
-            found = partition(self.module.graph, constants, values, results)
+            found = partition(self.module.graph, constants, values, results, checks=True)
             if not any(part.is_native for part in found.parts) and not found.outside:
                 return None  # views and constants alone
             self._warn(found)

@@ -62,7 +62,7 @@ def _export(export: Any, module: Any, inputs: Any, shapes: Shapes) -> Any:
             found=f"{len(args)}: {error}",
             fix="give them in a tuple: (x,) or (x, y)",
         ) from error
-    marks = None
+    args, marks = _distinct(args), None
     if shapes:
         args, marks = _opened(module, args, shapes)
     try:
@@ -79,6 +79,20 @@ def _export(export: Any, module: Any, inputs: Any, shapes: Shapes) -> Any:
 
 def _positional(inputs: Any) -> tuple[Any, ...]:
     return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _distinct(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments without tensors that occur twice: export takes these for one input."""
+    seen: set[int] = set()
+
+    def once(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        found = leaf.detach() if id(leaf) in seen else leaf
+        seen.add(id(leaf))
+        return found
+
+    return submodule("torch.utils._pytree").tree_map(once, args)
 
 
 def _opened(

@@ -15,6 +15,7 @@ from stridewise.frontends.torch.table import HANDLERS, OF_FLOATS, VIEWS
 from stridewise.frontends.torch.values import (
     UNSET,
     Values,
+    is_check,
     is_impure,
     listed,
     resolved,
@@ -139,6 +140,8 @@ def _type_reason(node: Any, constants: Values, values: Values) -> str | None:
 
 def _reason(node: Any, constants: Values, values: Values) -> str | None:
     """Return why a node has no counterpart, or None if it has one; it is tried out."""
+    if is_check(node):
+        return "it raises an error for some tensors"
     if is_impure(node):
         return "its results are random, or it writes to its operands"
     found = _type_reason(node, constants, values)
@@ -213,7 +216,9 @@ def _grouped(nodes: Sequence[Any], is_native: Mapping[Any, bool]) -> list[list[A
 
 def _computes(node: Any) -> bool:
     name = str(node.target)
-    return node.target is not operator.getitem and name not in VIEWS and name not in UNSET
+    if node.target is operator.getitem or is_check(node):
+        return False
+    return name not in VIEWS and name not in UNSET
 
 
 def _counts(node: Any, values: Values) -> bool:
@@ -223,7 +228,12 @@ def _counts(node: Any, values: Values) -> bool:
 
 
 def partition(
-    graph: Any, constants: Values, values: Values, results: Sequence[Any] | None = None
+    graph: Any,
+    constants: Values,
+    values: Values,
+    results: Sequence[Any] | None = None,
+    *,
+    checks: bool = False,
 ) -> Partition:
     """Return a graph in as few parts as can run one after the other.
 
@@ -232,11 +242,14 @@ def partition(
         constants: tensors by node, for the nodes that need no run.
         values: the type of every node's result.
         results: nodes whose results are wanted; by default those that the graph returns.
+        checks: whether nodes without results, which check a tensor, belong to it.
     """
     nodes = [
         node
         for node in graph.nodes
-        if node.op == "call_function" and node not in constants and tensors_of(values[node])
+        if node.op == "call_function"
+        and node not in constants
+        and (tensors_of(values[node]) or (checks and is_check(node)))
     ]
     reasons = _reasons(nodes, constants, values)
     is_native = {node: reasons[node] is None for node in nodes}

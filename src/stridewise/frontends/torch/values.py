@@ -16,6 +16,7 @@ __all__ = [
     "constants_of",
     "depends_on_data",
     "has_symbols",
+    "is_check",
     "is_impure",
     "is_symbolic",
     "listed",
@@ -172,6 +173,14 @@ def is_impure(node: Any) -> bool:
     if not hasattr(node.target, "_schema"):
         return False
     return node.target._schema.is_mutable or _is_random(node)
+
+
+def is_check(node: Any) -> bool:
+    """Return whether a node only raises an error, or not, for what a tensor holds."""
+    schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+    if schema is None or schema.returns or schema.is_mutable:
+        return False
+    return any(tensors_of(read.meta.get("val")) for read in node.all_input_nodes)
 
 
 def _is_random(node: Any) -> bool:

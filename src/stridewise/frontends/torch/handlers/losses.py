@@ -74,7 +74,7 @@ def _backward(
     factor = r.emit("mul", [found.weights, r.cast(r.held(gradient), FLOAT)])
     if reduction == _MEAN:
         factor = r.emit("div", [factor, r.cast(r.held(total), FLOAT)])
-    # A weight of 0 is not enough: the total is 0 if all are ignored, and a gradient may be infinite.
+    # A weight of 0 is not enough: the total is 0 if all are ignored, and gradients may be infinite.
     factor = where(r, found.valid, factor, 0.0)
     counts = torch.arange(shape[1]).view(shape[1], *(1,) * (len(shape) - 2))
     is_class = r.truth("equal", unsqueezed(r, found.classes, 1), counts)

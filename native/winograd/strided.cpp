@@ -1,6 +1,8 @@
 #include "winograd/strided.hpp"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "support/errors.hpp"
 #include "threads/regions.hpp"
@@ -59,6 +61,17 @@ WinogradOptions of_group(WinogradOptions folded) {
     const std::int64_t fitting = std::max<std::int64_t>(kFoldedBytes / nbytes, 1);
     folded.images = ceil_div(folded.images, ceil_div(folded.images, fitting));
     return folded;
+}
+
+// Moves `N` adjacent elements of `count` pixels, `step` apart, into lanes.
+template <class T, std::size_t N>
+void move_pixels(const T *from, std::int64_t step, T *to, std::int64_t lanes, std::int64_t count) {
+    for (std::int64_t x = 0; x < count; ++x) std::copy_n(from + x * step, N, to + x * lanes);
+}
+
+template <class T, std::size_t... N>
+constexpr auto moves(std::index_sequence<N...> /*counts*/) {
+    return std::array{&move_pixels<T, N + 1>...};
 }
 
 }  // namespace
@@ -144,32 +157,61 @@ void StridedWinograd::pack(const float *weights, void *packed, std::int64_t firs
     }
 }
 
-// Writes the channels of one phase of a row of the folded source. `row` is that of the source, of
-// which the phase has the pixels x * stride + shift.
+// The pixels of a row of the folded source whose columns are in the source, in one phase.
+StridedWinograd::Pixels StridedWinograd::inside(std::int64_t across) const {
+    const std::int64_t shift = across - options_.pads[1], left = options_.width - shift;
+    return {shift >= 0 ? 0 : ceil_div(-shift, strides_[1]),
+            left <= 0 ? 0 : std::min(kernel_.options().width, ceil_div(left, strides_[1]))};
+}
+
+// Writes adjacent elements of the source for some pixels of a row of the folded source. `offset` is
+// where those of pixel 0 are, `step` how far pixels are apart, and `place` the first channel.
 template <class T>
-void StridedWinograd::fold_phase(const T *row, std::int64_t shift, std::int64_t phase,
-                                 T *folded) const {
-    const auto &o = options_;
+void StridedWinograd::fold_span(const T *row, std::int64_t offset, std::int64_t step,
+                                std::int64_t place, std::int64_t span, Pixels pixels,
+                                T *folded) const {
+    static constexpr auto kMoves = moves<T>(std::make_index_sequence<16>());
+    if (pixels.begin >= pixels.end) return;
     const auto &to = kernel_.options();
-    const std::int64_t lanes = o.lanes, chunk = to.height * to.width * lanes;
-    const std::int64_t stride = strides_[1] * (o.source_last ? o.channels : 1);
-    // The pixels whose columns are in the source.
-    const std::int64_t begin = shift >= 0 ? 0 : ceil_div(-shift, strides_[1]);
-    const std::int64_t end =
-        shift >= o.width ? 0 : std::min(to.width, ceil_div(o.width - shift, strides_[1]));
-    const std::int64_t column = begin * strides_[1] + shift;
-    std::int64_t channel = 0;
-    while (channel < o.channels) {
-        const std::int64_t place = phase * o.channels + channel, lane = place % lanes;
-        // Adjacent channels of a pixel move together.
-        const std::int64_t count = o.source_last ? std::min(lanes - lane, o.channels - channel) : 1;
-        const T *pixel = row + (o.source_last ? column * o.channels + channel
-                                              : column + channel * o.height * o.width);
-        T *line = folded + place / lanes * chunk + lane;
-        for (std::int64_t x = begin; x < end; ++x, pixel += stride) {
-            std::copy(pixel, pixel + count, line + x * lanes);
+    const std::int64_t lanes = to.lanes, chunk = to.height * to.width * lanes;
+    const T *from = row + (offset + pixels.begin * step);
+    T *line = folded + pixels.begin * lanes;
+    while (span > 0) {
+        const std::int64_t lane = place % lanes, count = std::min(lanes - lane, span);
+        kMoves[static_cast<std::size_t>(count - 1)](from, step, line + place / lanes * chunk + lane,
+                                                    lanes, pixels.end - pixels.begin);
+        from += count;
+        place += count;
+        span -= count;
+    }
+}
+
+// Writes the phases of a row of the source; `phase` is the first one.
+template <class T>
+void StridedWinograd::fold_phases(const T *row, std::int64_t phase, T *folded) const {
+    const auto &o = options_;
+    const std::int64_t stride = strides_[1], pixel = o.source_last ? o.channels : 1;
+    const std::int64_t step = stride * pixel, first = -o.pads[1] * pixel;
+    // With channels last, the phases of a pixel lie side by side, unless one is in the padding.
+    Pixels whole{inside(0).begin, inside(stride - 1).end};
+    if (!o.source_last || whole.begin >= whole.end) {
+        whole = {kernel_.options().width, kernel_.options().width};
+    }
+    fold_span(row, first, step, phase * o.channels, stride * o.channels, whole, folded);
+    for (std::int64_t across = 0; across < stride; ++across) {
+        const Pixels all = inside(across);
+        const Pixels before{all.begin, std::min(all.end, whole.begin)};
+        const Pixels behind{std::max(all.begin, whole.end), all.end};
+        const std::int64_t offset = first + across * pixel, place = (phase + across) * o.channels;
+        if (o.source_last) {
+            fold_span(row, offset, step, place, o.channels, before, folded);
+            fold_span(row, offset, step, place, o.channels, behind, folded);
+            continue;
         }
-        channel += count;
+        for (std::int64_t channel = 0; channel < o.channels; ++channel) {
+            const std::int64_t plane = channel * o.height * o.width;
+            fold_span(row, plane + offset, step, place + channel, 1, before, folded);
+        }
     }
 }
 
@@ -185,15 +227,14 @@ void StridedWinograd::fold_row(const T *source, std::int64_t image, std::int64_t
     for (std::int64_t at = 0; at < ceil_div(to.channels, lanes); ++at) {
         std::fill(line + at * chunk, line + at * chunk + to.width * lanes, T{});
     }
-    for (std::int64_t phase = 0; phase < phases(); ++phase) {
-        const std::int64_t tap = phase / (strides_[0] * strides_[1]);
-        const std::int64_t down = phase / strides_[1] % strides_[0], across = phase % strides_[1];
+    for (std::int64_t rows = 0; rows < slices_.taps * strides_[0]; ++rows) {
+        const std::int64_t tap = rows / strides_[0], down = rows % strides_[0];
         const std::int64_t slice = result * slices_.stride + tap * slices_.dilation - slices_.front;
         const std::int64_t y = row * strides_[0] + down - o.pads[0];
         if (slice < 0 || slice >= slices_.count || y < 0 || y >= o.height) continue;
         const T *from = source + (volume * slices_.count + slice) * o.channels * o.height * o.width;
-        fold_phase(from + y * o.width * (o.source_last ? o.channels : 1), across - o.pads[1], phase,
-                   line);
+        fold_phases(from + y * o.width * (o.source_last ? o.channels : 1), rows * strides_[1],
+                    line);
     }
 }
 

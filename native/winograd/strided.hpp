@@ -53,12 +53,17 @@ class StridedWinograd : public Kernel {
     // Folds the sources of `count` images of the result from `first` on.
     template <class T>
     void fold(const T *source, std::int64_t first, std::int64_t count, T *folded) const;
-    // Channels of a folded pixel that are those of one pixel.
-    std::int64_t phases() const { return slices_.taps * strides_[0] * strides_[1]; }
     template <class T>
     void fold_row(const T *source, std::int64_t image, std::int64_t row, T *folded) const;
+    struct Pixels {
+        std::int64_t begin, end;
+    };
+    Pixels inside(std::int64_t across) const;
     template <class T>
-    void fold_phase(const T *row, std::int64_t shift, std::int64_t phase, T *folded) const;
+    void fold_phases(const T *row, std::int64_t phase, T *folded) const;
+    template <class T>
+    void fold_span(const T *row, std::int64_t offset, std::int64_t step, std::int64_t place,
+                   std::int64_t span, Pixels pixels, T *folded) const;
 
     WinogradOptions options_;
     std::array<std::int64_t, 2> strides_;

@@ -23,7 +23,7 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 
 Array = NDArray[Any]
 
-VERSION = 30
+VERSION = 31
 """Changes with the meaning of traits, the analytic estimates, how kernels are measured, and how
 fast the core's kernels are: samples and costs of other versions are ignored."""
 

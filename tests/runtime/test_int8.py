@@ -233,6 +233,18 @@ def test_pooling(dtype: str, zero: int, op: str) -> None:
     check(net.build(net.snap(y, dtype, 0.0171, zero)), 0.0171, share=0.0)
 
 
+@pytest.mark.parametrize("axes", [(1,), (3,), (1, 2, 3), (0, 2), (2, 3)])
+@pytest.mark.parametrize("size", [8, 40])
+def test_means(size: int, axes: tuple[int, ...]) -> None:
+    net = Net()
+    x = net.input(2, 24, size, size)
+    y = net.b.op("reduce_mean", [x], {"axes": axes, "keepdims": 1})
+    graph = net.build(net.snap(y, "u8", 0.0431, 117))
+    model = check(graph, 0.0431, is_native=axes == (2, 3))
+    # Of other axes, the mean is that of real numbers, but never NumPy's.
+    assert not any(d.chosen.algorithm == "host" for d in model.plan.decisions)
+
+
 @pytest.mark.parametrize("op", ["add", "sub", "mul"])
 @pytest.mark.parametrize("zeros", [(0, 0), (31, 0), (0, 31), (31, 77)])
 @pytest.mark.parametrize("dtype", ["u8", "s8"])

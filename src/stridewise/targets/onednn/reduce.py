@@ -25,6 +25,8 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.along_axis import totals
+from stridewise.targets.onednn.apart import apart
+from stridewise.targets.onednn.context_view import ContextView
 from stridewise.targets.onednn.family import MOST_SUMMED, Family, Offer, float32_only
 from stridewise.targets.onednn.memory import elementwise_formats, memory_of
 from stridewise.targets.onednn.pool import pooling_spec
@@ -93,6 +95,14 @@ def _pooled(context: KernelContext) -> Iterable[KernelOption]:
         yield KernelOption(f"global pooling, {kind}", (fmt,), (result,), (Call(spec, args),))
 
 
+class _Bare(ContextView):
+    """The node without its post-ops."""
+
+    @property
+    def node(self) -> Node:
+        return replace(self.inner.node, post_ops=())
+
+
 @float32_only
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
@@ -107,13 +117,14 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         for source, result in pairs:
             yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
         return
-    # The core's kernels take no post-ops. Integers of a grid are summed without errors.
+    # Integers of a grid are summed without errors.
     is_exact = prod(x.shape[axis] for axis in axes) <= MOST_SUMMED
     if is_exact or x.grid or x.offer or node.post_ops:
         yield from _pooled(context)
-    if not node.post_ops:
-        yield from totals(context)
-        yield from reductions(context, _ALGORITHMS[node.op], axes)
+    # The core's kernels take no post-ops.
+    bare = _Bare(context)
+    for option in (*totals(bare), *reductions(bare, _ALGORITHMS[node.op], axes)):
+        yield from apart(context, option) if node.post_ops else (option,)
 
 
 def _post_ops(node: Node) -> frozenset[str]:

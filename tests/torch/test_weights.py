@@ -148,3 +148,19 @@ def test_what_cannot_be_watched(positions: Any, version: Any, kind: Any, message
         load_core().TensorWatch(made(), positions, [0] * len(positions), version, ADDRESS)
     with pytest.raises(TypeError, match="expected a sequence of tensors"):
         load_core().TensorWatch(3, [0], [0], VERSION, ADDRESS)
+
+
+def test_another_tensor_with_the_identity_of_one_that_is_gone():
+    """A tensor is gone, but its memory is not, and neither is what was noted of it."""
+    first = torch.zeros(4)
+    mark, memory = Mark(first), first.untyped_storage()
+    assert mark.is_exactly(first)
+    del first
+    others = []
+    while not any(id(other) == mark.identity for other in others):
+        others.append(torch.zeros(4))
+        assert len(others) < 10000
+    (other,) = (other for other in others if id(other) == mark.identity)
+    assert mark.is_of(other)
+    assert not mark.is_exactly(other)
+    assert memory.nbytes() == other.nbytes

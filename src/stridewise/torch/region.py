@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from threading import Lock
@@ -342,12 +342,13 @@ class Region:
         """Note tensors that belong to a graph; reports find it by them."""
         self._watched = list(tensors)
 
-    def reads(self, tensors: set[int]) -> bool:
-        """Return whether the graph has read one of these parameters, given by ``id``."""
+    def reads(self, tensors: Mapping[int, Any]) -> bool:
+        """Return whether the graph has read one of these parameters, which are given by ``id``."""
         with self._lock:
             packed = [mark for item in self._weights for mark in item.weights.marks]
             known = (*packed, *self._watched)
-            return any(mark.identity in tensors and mark.is_alive for mark in known)
+            found = ((mark, tensors.get(mark.identity)) for mark in known)
+            return any(tensor is not None and mark.is_exactly(tensor) for mark, tensor in found)
 
 
 def _on_cpu() -> Any:

@@ -134,6 +134,6 @@ def report(compiled: Any = None) -> Report:
                 found=type(compiled).__name__,
                 fix="call report() for all graphs",
             )
-        own = {id(t) for t in (*compiled.parameters(), *compiled.buffers())}
+        own = {id(t): t for t in (*compiled.parameters(), *compiled.buffers())}
         regions = [region for region in regions if region.reads(own)]
     return Report(tuple(row for region in regions for row in _rows(region)))

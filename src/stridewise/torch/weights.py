@@ -44,8 +44,8 @@ class Mark:
     """A tensor that was seen, known by its identity as long as its memory exists.
 
     The reference is to the memory: PyTorch refuses to exchange tensors that have references
-    (``torch.utils.swap_tensors``). Another tensor can have the identity only if it is made of the
-    same memory after the first one is gone.
+    (``torch.utils.swap_tensors``). While the memory exists, another tensor of other memory may get
+    the identity if the first one is gone.
 
     Attributes:
         identity: its ``id``.
@@ -72,8 +72,12 @@ class Mark:
         return self._memory() is not None
 
     def is_of(self, tensor: Any) -> bool:
-        """Return whether it is this tensor."""
+        """Return whether it is this tensor, or another one that has its identity."""
         return self.identity == id(tensor) and self.is_alive
+
+    def is_exactly(self, tensor: Any) -> bool:
+        """Return whether it is this tensor, and has the same memory."""
+        return self.is_of(tensor) and self._memory() is _memory(tensor)
 
 
 def _memory(tensor: Any) -> Any:

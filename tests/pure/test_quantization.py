@@ -19,7 +19,7 @@ from stridewise.quantization.rebuild import quantized_graph, simulated_graph
 from stridewise.quantization.scheme import Scheme, make_scheme
 from stridewise.quantization.selection import PRODUCTS, refusals, select, without_zero_point
 from stridewise.quantization.settings import Settings
-from stridewise.runtime.tuning.offers import channel_axis, observed
+from stridewise.runtime.tuning.offers import channels_read, observed
 from stridewise.tensor import Grid
 from stridewise.tensor.ranges import parameters, quantized_weights
 from stridewise.tensor.statistics import BINS, Channels, Histogram, Observed
@@ -170,8 +170,8 @@ def seen_of(graph: Graph) -> dict[str, Observed]:
     found = {name: Observed() for name in select(graph, ()).tensors}
     for node in graph.nodes:
         if node.op in PRODUCTS:
-            axis = channel_axis(node, len(graph.values[node.inputs[0]].shape))
-            found[node.inputs[0]].channels[axis] = Channels()
+            name, axis = channels_read(graph, node)
+            found[name].channels[axis] = Channels()
     for seed in range(3):
         known = {**run_all(graph, inputs(seed)), **inputs(seed)}
         for name, item in found.items():

@@ -432,6 +432,17 @@ def test_powers_and_sines_are_exact_to_the_last_bit(isa: str) -> None:
     assert np.signbit(zeros).tolist() == [False, True]
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_signs_are_whole_numbers(isa: str) -> None:
+    """Those of subnormal numbers are 0 where the processor takes these for 0."""
+    x = np.array(
+        [-np.inf, -3, -1e-30, -0.0, 0.0, 1e-30, 7, np.inf, np.nan, 1e-40, -1e-45], np.float32
+    )
+    found = computed(("sign(x0)",), [x], isa)
+    np.testing.assert_array_equal(found[:9], np.sign(x[:9]))
+    assert set(np.abs(found[9:])) <= {0.0, 1.0}
+
+
 @given(size=st.integers(1, 3000), isa=st.sampled_from(ISAS))
 def test_any_number_of_threads_gives_the_same_bits_in_place(size: int, isa: str) -> None:
     rng = np.random.default_rng(size)

@@ -15,7 +15,7 @@ from stridewise.graph import Graph
 from stridewise.quantization.rebuild import gate_of_layer, gate_of_tensor, simulated_graph
 from stridewise.quantization.scheme import Scheme
 from stridewise.quantization.selection import PRODUCTS, Selection, select
-from stridewise.runtime.tuning.offers import channel_axis
+from stridewise.runtime.tuning.offers import channels_read
 from stridewise.runtime.verification.closeness import relative_error
 from stridewise.tensor.statistics import Channels, Observed
 
@@ -40,8 +40,8 @@ def observed(graph: Graph, samples: Iterable[Sample], threads: int | None) -> di
     found = {name: Observed() for name in names}
     for node in graph.nodes:
         if node.op in PRODUCTS and node.inputs[0] in found:
-            axis = channel_axis(node, len(graph.values[node.inputs[0]].shape))
-            found[node.inputs[0]].channels[axis] = Channels()
+            name, axis = channels_read(graph, node)
+            found[name].channels[axis] = Channels()
     inner = tuple(name for name in names if name not in graph.inputs)
     everything = tuple(dict.fromkeys((*graph.outputs, *inner)))
     model = compiled(

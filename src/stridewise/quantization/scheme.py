@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stridewise.graph import Graph, Node
 from stridewise.quantization.selection import PRODUCTS, select, without_zero_point
 from stridewise.quantization.settings import Settings
-from stridewise.runtime.tuning.offers import channel_axis, mean_error
+from stridewise.runtime.tuning.offers import channels_read, mean_error
 from stridewise.tensor.ranges import (
     Method,
     Parameters,
@@ -22,7 +22,7 @@ from stridewise.tensor.ranges import (
 )
 from stridewise.tensor.statistics import Channels, Histogram, Observed
 
-__all__ = ["Bias", "Layer", "Scheme", "make_scheme", "weight_axis"]
+__all__ = ["Bias", "Layer", "Scheme", "channels_of", "make_scheme", "weight_axis"]
 
 Array = NDArray[Any]
 _MATRIX = 2
@@ -87,8 +87,8 @@ def weight_axis(node: Node) -> int | None:
 
 def channels_of(graph: Graph, seen: Mapping[str, Observed], node: Node) -> Channels:
     """Return what is known of the channels that a product reads."""
-    name = node.inputs[0]
-    return seen[name].channels[channel_axis(node, len(graph.values[name].shape))]
+    name, axis = channels_read(graph, node)
+    return seen[name].channels[axis]
 
 
 def make_scheme(

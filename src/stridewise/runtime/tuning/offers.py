@@ -19,13 +19,14 @@ from stridewise.dtypes import dtype_of
 from stridewise.graph import Graph, Node, Value
 from stridewise.ops.activation import UNARY, UNBOUNDED, Bounds, bounds
 from stridewise.ops.activation import parameters as parameters_of
+from stridewise.ops.data_format import channel_axis
 from stridewise.ops.quantize import MOVES
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.tensor import Grid
 from stridewise.tensor.ranges import parameters, quantized_weights
 from stridewise.tensor.statistics import Channels, Histogram
 
-__all__ = ["bias_of", "channel_axis", "mean_error", "observable", "observed", "with_offers"]
+__all__ = ["bias_of", "channels_read", "mean_error", "observable", "observed", "with_offers"]
 
 Array = NDArray[Any]
 _F32 = dtype_of("float32")
@@ -102,7 +103,7 @@ def observed(
     groups = observable(graph)
     seen = {root: Histogram() for root in groups.values()}
     channels = {
-        _channels_of(graph, node): Channels()
+        channels_read(graph, node): Channels()
         for node in graph.nodes
         if _weight_axes(graph, node) is not None
     }
@@ -123,12 +124,6 @@ def observed(
     grids = {name: of_root[root] for name, root in groups.items() if root in of_root}
     means = {key: item.mean for key, item in channels.items() if key[0] in grids}
     return grids, _biases(graph, means)
-
-
-def _channels_of(graph: Graph, node: Node) -> tuple[str, int]:
-    """Return the activation that a product reads, and the axis of its channels."""
-    name = node.inputs[0]
-    return name, channel_axis(node, len(graph.values[name].shape))
 
 
 def _grid(seen: Histogram, count: int, limits: Bounds) -> Grid:
@@ -171,7 +166,7 @@ def _biases(graph: Graph, means: Mapping[tuple[str, int], Array]) -> dict[str, t
         axes = _weight_axes(graph, node)
         if axes is None or node.op == "conv_transpose":
             continue
-        mean, bias = means.get(_channels_of(graph, node)), bias_of(node)
+        mean, bias = means.get(channels_read(graph, node)), bias_of(node)
         if mean is None:
             continue
         is_constant = bias in graph.constants or (not bias and node.op == "conv")
@@ -193,12 +188,11 @@ def bias_of(node: Node) -> str:
     return node.inputs[2] if len(node.inputs) > 2 and 2 not in posts else ""
 
 
-def channel_axis(node: Node, rank: int) -> int:
-    """Return the axis of the channels of the activation that a product reads."""
-    declared = node.get("data_format")
-    if node.op == "matmul":
-        return rank - 1
-    return str(declared).index("C") if declared is not None else 1
+def channels_read(graph: Graph, node: Node) -> tuple[str, int]:
+    """Return the activation that a product reads, and the axis of its channels for the product."""
+    name = node.inputs[0]
+    rank = len(graph.values[name].shape)
+    return name, rank - 1 if node.op == "matmul" else channel_axis(node, rank)
 
 
 def mean_error(node: Node, error: Array, mean: Array) -> Array:

@@ -85,7 +85,8 @@ class KernelKind:
             storage and the memory of its destination.
         share: which part of its time a kernel spends on the operations that its spec counts.
         function_ns: what one thread takes for a value of an exponential function in a post-op.
-        loops_ns: what one thread takes for post-ops that a kernel computes in naive loops.
+        loops_ns: what one thread takes for loops beside the operations that the spec counts: for
+            post-ops in naive loops, say, or for products that are stored and added up later.
     """
 
     efficiency: Mapping[str, float] = field(default_factory=dict[str, float])

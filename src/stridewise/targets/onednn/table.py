@@ -216,7 +216,7 @@ def _powers_ns(spec: KernelSpec) -> float:
 
 
 def post_ops_ns(spec: KernelSpec) -> float:
-    """Return what one thread takes for post-ops, and for loops beside the operations of a kernel."""
+    """Return what one thread takes for the post-ops of a kernel and loops beside its operations."""
     kind = KINDS.get(spec.kind, KernelKind())
     return kind.function_ns * spec.function_values + kind.loops_ns(spec) + _powers_ns(spec)
 
